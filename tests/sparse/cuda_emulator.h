@@ -25,7 +25,7 @@ extern "C" {
 
 typedef struct cuda_emulation {
     int64_t products;       /* mma instructions of warps */
-    int64_t group_products; /* wgmma instructions, of each of a group's warps */
+    int64_t group_columns;  /* of wgmma instructions, of each of a group's warps */
     int64_t parts;          /* of tasks that were cut; whoever launches counts them */
     int64_t loads;          /* ldmatrix instructions of warps */
     int64_t bank_conflicts; /* of these: reads of 8 rows that meet in a bank */

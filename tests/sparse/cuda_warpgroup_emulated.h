@@ -123,7 +123,6 @@ template <class Element> struct warpgroup {
         mine.row = now->shared + (right & 0x3fff) + (left & 0x3fff) * 0x4000;
         auto const &offers = warp_together(OP_GROUP_PRODUCT, mine);
         expect(offers[0].row == mine.row, "lanes multiply different tiles");
-        now->stats->group_products += lane_index() == 0;
     }
 
     static float element(uint64_t descriptor, bool across, uint32_t r, uint32_t k,
@@ -166,6 +165,7 @@ template <class Element> struct warpgroup {
     static void add(float (*c)[4], int tiles, const float a[2][16], uint64_t right, bool across)
     {
         const tile &b = right_tile(right, across, 8 * (uint32_t)tiles);
+        emulated::now->stats->group_columns += lane_index() == 0 ? 8 * tiles : 0;
         for (int i = 0; i < 4 * tiles; ++i) {
             int const column = i / 4 * 8 + lane_index() % 4 * 2 + i % 2;
             double sum = 0;

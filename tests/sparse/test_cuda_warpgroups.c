@@ -21,15 +21,15 @@ static kernel_case forward_case(void)
     return c;
 }
 
-/* @return the products that warpgroups made of it, counted by warps */
+/* @return the columns of products that warpgroups made of it, counted by warps */
 static int64_t check(const kernel_case *c, const char *what)
 {
     ra_kernel_ops const ops = cuda_emulated_sm90a_ops();
     kernel_problem problem = kernel_problem_make(c);
-    int64_t const before = cuda_emulated_stats.group_products;
+    int64_t const before = cuda_emulated_stats.group_columns;
     kernel_check_table(&ops, &problem, what);
     kernel_problem_free(&problem);
-    return cuda_emulated_stats.group_products - before;
+    return cuda_emulated_stats.group_columns - before;
 }
 
 enum { DIM_CASES = 8 };
@@ -123,6 +123,39 @@ Test(cuda_warpgroups, random_patterns_agree_with_the_oracle)
     }
 }
 
+/* Causal attention over whole tiles, within a window of so many keys. @return how many halves of
+   blocks have keys that one of 64 queries sees */
+static int64_t halves_of(int64_t n, int64_t window)
+{
+    int64_t halves = 0;
+    for (int64_t first = 0; first < n; first += 64) {
+        int64_t const tile = first / 128 * 128;
+        int64_t const tile_from = tile - window + 1 > 0 ? tile - window + 1 : 0;
+        int64_t const from = first - window + 1 > 0 ? first - window + 1 : 0;
+        for (int64_t b = tile_from; b < tile + 128; b += 128)
+            halves += first + 63 < b + 64 || from >= b + 64 ? 1 : 2;
+    }
+    return halves;
+}
+
+Test(cuda_warpgroups, halves_of_blocks_that_no_query_sees_are_not_multiplied)
+{
+    static const int64_t windows[] = {1000, 256, 257, 258, 300, 64, 1};
+    for (size_t i = 0; i < sizeof(windows) / sizeof(windows[0]); ++i) {
+        kernel_case c = forward_case();
+        c.shape.n = 512;
+        c.shape.dim = i % 2 == 0 ? 64 : 128;
+        c.dtype = dtypes[i / 2 % 2];
+        c.pattern.causal = true;
+        c.pattern.window_left = windows[i] - 1;
+        /* Four warps, in steps of 16: scores over dims, and values over keys. */
+        int64_t const half = 4 * (c.shape.dim / 16 * 64 + 64 / 16 * c.shape.dim);
+        cr_expect_eq(check(&c, "halves"),
+                     c.shape.batch * c.shape.heads * halves_of(c.shape.n, windows[i]) * half,
+                     "window %lld", (long long)windows[i]);
+    }
+}
+
 /* ---- backward, after a forward pass of the CPU ----------------------------------------------- */
 
 static kernel_case backward_case(void)
@@ -132,18 +165,18 @@ static kernel_case backward_case(void)
     return c;
 }
 
-/* @return the products that warpgroups made of it, counted by warps */
+/* @return the columns of products that warpgroups made of it, counted by warps */
 static int64_t check_backward(const kernel_case *c, const char *what)
 {
     ra_kernel_ops ops = cuda_emulated_sm90a_ops();
     kernel_problem problem = kernel_problem_make(c);
-    int64_t const before = cuda_emulated_stats.group_products;
+    int64_t const before = cuda_emulated_stats.group_columns;
     ops.forward = ra_kernel_cpu(RA_ISA_PORTABLE)->forward;
     kernel_result result = kernel_run(&ops, &problem);
     kernel_check(&ops, &problem, &result, what);
     kernel_result_free(&result);
     kernel_problem_free(&problem);
-    return cuda_emulated_stats.group_products - before;
+    return cuda_emulated_stats.group_columns - before;
 }
 
 /* The last block of keys is short, and so is a tile's last step of queries. */

@@ -117,10 +117,10 @@ template <class Element, int DIM> struct backward_single_wgmma {
         scores s, dp;
         weights p, ds;
         typename queries::sums dq;
-        panels::template begin_scores<DIM, KEYS>(panels::place_of(steps::key_tile(shared), row),
-                                                 panels::place_of(from.query), s[0]);
-        panels::template begin_scores<DIM, KEYS>(panels::place_of(steps::value_tile(shared), row),
-                                                 panels::place_of(from.dout), dp[0]);
+        panels::template begin_scores<DIM, KEYS, QUERIES>(
+            panels::place_of(steps::key_tile(shared), row), panels::place_of(from.query), s[0]);
+        panels::template begin_scores<DIM, KEYS, QUERIES>(
+            panels::place_of(steps::value_tile(shared), row), panels::place_of(from.dout), dp[0]);
         steps::copy_next(f, block, turn, shared, at);
         warpgroup_wait<1>();
         warpgroup_pin(s[0]);
@@ -128,7 +128,7 @@ template <class Element, int DIM> struct backward_single_wgmma {
             steps::mask(c, block.keys, products::template first_row<1>(), column, s);
         steps::weigh(f.factor, from.lse + column, s);
         products::pack_rows(s[0], p);
-        panels::begin_weighted(p, panels::place_of(from.dout), sums.dv[0]);
+        panels::template begin_weighted<QUERIES>(p, panels::place_of(from.dout), sums.dv[0]);
         warpgroup_wait<1>();
         warpgroup_pin(dp[0]);
         steps::differentiate(from.delta + column, s, dp);
@@ -137,7 +137,7 @@ template <class Element, int DIM> struct backward_single_wgmma {
         shared_publish();
         block_barrier(); /* gradients of scores are there */
         begin_queries(shared, own, dq);
-        panels::begin_weighted(ds, panels::place_of(from.query), sums.dk[0]);
+        panels::template begin_weighted<QUERIES>(ds, panels::place_of(from.query), sums.dk[0]);
         warpgroup_wait<1>();
         warpgroup_pin(dq[0]);
         add_queries(f, block, c, own, dq);

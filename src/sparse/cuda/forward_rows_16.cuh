@@ -1,8 +1,8 @@
 /*
  * What the 16-bit forward kernels have in common: the sums of query rows, which lanes hold as
  * fragments of m16n8 products in float32 registers, their softmax, and how they begin and end. Warp
- * w has the query rows from 16 ROW_TILES w on. Instances bring a block's scores and multiply its
- * values.
+ * w has the query rows from 16 ROW_TILES w on. Instances bring a block's scores, multiply its
+ * values, and have room for output, in panels of PANEL columns (fragments.h).
  */
 #ifndef RINGATTN_CUDA_FORWARD_ROWS_16_CUH
 #define RINGATTN_CUDA_FORWARD_ROWS_16_CUH
@@ -188,7 +188,7 @@ struct forward_rows_16 {
         }
     }
 
-    /* `rows`: room for the tile's rows, of which no other warp needs this one's. */
+    /* `rows`: room for the tile's rows, in panels of PANEL; no other warp needs this one's. */
     static LANE_CODE void store_sums(const ra_cuda_forward &f, const forward_head &h,
                                      const ra_tile &tile, const tops &top, sums &s, char *rows)
     {
@@ -233,8 +233,9 @@ struct forward_rows_16 {
      * Sets the new tops and, in `left`, the factors that rescale sums. @return whether a factor is
      * not 1 in some row of the warp
      */
-    static LANE_CODE bool raise(const ra_cuda_forward &f, const scores &w, tops &top,
-                                float (&left)[ROW_TILES][2])
+    template <int TILES>
+    static LANE_CODE bool raise(const ra_cuda_forward &f, const float (&w)[ROW_TILES][TILES][4],
+                                tops &top, float (&left)[ROW_TILES][2])
     {
         bool raised = false;
 #pragma unroll
@@ -243,7 +244,7 @@ struct forward_rows_16 {
             for (int half = 0; half < 2; ++half) {
                 float most = -INFINITY;
 #pragma unroll
-                for (int n = 0; n < K_TILES; n += 2) /* not one after the other: that takes long */
+                for (int n = 0; n < TILES; n += 2) /* not one after the other: that takes long */
                     most =
                         fmaxf(most, fmaxf(fmaxf(w[m][n][2 * half], w[m][n][2 * half + 1]),
                                           fmaxf(w[m][n + 1][2 * half], w[m][n + 1][2 * half + 1])));
@@ -273,8 +274,9 @@ struct forward_rows_16 {
 
     /* Scores become weights 2^(score * factor - top), in the order that products need; `sum`: of
        this lane's columns. */
-    static LANE_CODE void weigh(const ra_cuda_forward &f, const tops &top, scores &w,
-                                float (&sum)[ROW_TILES][2])
+    template <int TILES>
+    static LANE_CODE void weigh(const ra_cuda_forward &f, const tops &top,
+                                float (&w)[ROW_TILES][TILES][4], float (&sum)[ROW_TILES][2])
     {
         float base[ROW_TILES][2];
 #pragma unroll
@@ -287,7 +289,7 @@ struct forward_rows_16 {
             }
         }
 #pragma unroll
-        for (int n = 0; n < K_TILES; ++n) {
+        for (int n = 0; n < TILES; ++n) {
 #pragma unroll
             for (int m = 0; m < ROW_TILES; ++m) {
 #pragma unroll
@@ -310,7 +312,9 @@ struct forward_rows_16 {
     }
 
     /* One block's scores become weights, and sums what they are beside these. */
-    static LANE_CODE void soften(const ra_cuda_forward &f, tops &own, scores &w, sums &s)
+    template <int TILES>
+    static LANE_CODE void soften(const ra_cuda_forward &f, tops &own,
+                                 float (&w)[ROW_TILES][TILES][4], sums &s)
     {
         float left[ROW_TILES][2], sum[ROW_TILES][2];
         tops top = own;

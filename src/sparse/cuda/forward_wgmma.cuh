@@ -2,11 +2,12 @@
  * Forward over tiles in 16-bit elements by warpgroups (wgmma, sm_90a). Two of them compute, 64 rows
  * each; a third, which needs few registers, brings what they read: it draws tasks, finds their
  * tiles and blocks of keys, and copies rows (cp.async). So the next tile's queries and keys are on
- * their way while this one's output is stored.
+ * their way while this one is computed.
  *
  * Per block of 128 keys: scores, mask if the band cuts the block, new top, weights rounded to 16
- * bits, values. The product with a block's values runs during the softmax of the block after it
- * (FlashAttention-3, arXiv:2407.08608, section 3.2).
+ * bits, values; all of that of half a block, where a warpgroup's queries see keys of no more. The
+ * product with a block's values runs during the softmax of the block after it (FlashAttention-3,
+ * arXiv:2407.08608, section 3.2).
  *
  * Includers bring the primitives first: lanes.cuh and warpgroup.cuh on a GPU, an emulation of them
  * in tests.
@@ -30,7 +31,6 @@ template <class Element, int DIM> struct forward_wgmma {
     typedef forward_rows_16<Element, DIM, WARPS, 1, KEYS, RA_PANEL> rows;
     typedef typename rows::products products;
     typedef products_16<Element, DIM, GROUP_THREADS, RA_PANEL> copies;
-    typedef typename rows::scores scores;
     typedef typename rows::sums sums;
     typedef typename rows::tops tops;
     typedef panel_products<Element> panels;
@@ -55,14 +55,16 @@ template <class Element, int DIM> struct forward_wgmma {
 
     /* ---- shared memory: board, two tiles of queries, two blocks of keys and values ---- */
 
-    /* A block of keys, and where its rows lie. */
+    /* A block of keys, where its rows lie, and of which half a warpgroup's queries see keys. */
     enum { KEY_ROWS, VALUE_ROWS, KINDS };
+    enum { LOWER, UPPER, BOTH };
     struct key_block {
         ra_key_cursor cursor;
         const char *rows[KINDS];  /* the first of the block, */
         int64_t row_bytes[KINDS]; /* and from one to the next */
         int32_t left;             /* blocks of the task, this one included */
         bool last, masked;        /* of the tile */
+        uint8_t half[GROUPS];
     };
 
     /* A tile of a task, or a task without one. */
@@ -73,8 +75,10 @@ template <class Element, int DIM> struct forward_wgmma {
 
     /*
      * Units, blocks and rows have places by turns. Something is there, or has been read, so that
-     * its place is free. What a thread says is there comes after all that it copied before: with
-     * queries the first block's keys are there, with a block's values the next block's keys.
+     * its place is free; that of queries, once the output that took it is stored. What a thread
+     * says is there comes after all that it copied before: with queries the first block's keys are
+     * there, with a block's values the next block's keys. Units have more places than queries: one
+     * is needed until its task has ended, when its queries' place may be another's.
      */
     struct board {
         unit units[2 * PLACES];
@@ -86,7 +90,8 @@ template <class Element, int DIM> struct forward_wgmma {
     };
     static_assert(sizeof(board) <= RA_CUDA_WARPGROUP_BOARD_BYTES, "it has its place");
 
-    /* Of unit n. Once a warp's scores are there, its rows take those of its output. */
+    /* Unit n's queries, and then its output: a warp's rows of both have one place, and when a
+       warp has waited for scores, its warpgroup's product has read the queries. */
     static LANE_CODE char *query_tile(char *shared, uint32_t n)
     {
         return shared + RA_CUDA_WARPGROUP_BOARD_BYTES + n % PLACES * Q_ROWS * DIM * 2;
@@ -175,6 +180,13 @@ template <class Element, int DIM> struct forward_wgmma {
         w.there = w.there && !w.head.skipped;
     }
 
+    static LANE_CODE int half_seen(const ra_key_cursor &c, int group)
+    {
+        ra_run_keys const seen = ra_key_cursor_seen(&c, group * GROUP_ROWS, GROUP_ROWS, KEYS);
+        int const middle = c.b + KEYS / 2;
+        return seen.end <= middle ? LOWER : seen.begin >= middle ? UPPER : BOTH;
+    }
+
     /* Block n, of `left` of the task, at the cursor, which moves on. */
     static LANE_CODE void say_block(const ra_cuda_forward &f, const forward_head &h, board &on,
                                     uint32_t n, int32_t left)
@@ -184,6 +196,8 @@ template <class Element, int DIM> struct forward_wgmma {
         b.cursor = c;
         b.left = left;
         b.masked = ra_key_cursor_masked(&c, KEYS);
+        for (int group = 0; group < GROUPS; ++group)
+            b.half[group] = b.masked ? half_seen(c, group) : BOTH;
         int64_t const row = ra_key_cursor_row(&c, c.b);
         b.row_bytes[KEY_ROWS] = c.k_stride * f.k.row_stride * 2;
         b.row_bytes[VALUE_ROWS] = c.k_stride * f.v.row_stride * 2;
@@ -313,19 +327,35 @@ template <class Element, int DIM> struct forward_wgmma {
         }
     }
 
-    /* ---- products ---- */
+    /* ---- products: of all keys of a block, or of a half of them ---- */
+
+    /* The first key of a half. */
+    static LANE_CODE int first_of(int half)
+    {
+        return half == UPPER ? KEYS / 2 : 0;
+    }
+
+    /* Keys or values of block n. */
+    static LANE_CODE uint32_t place_of(char *shared, int kind, uint32_t n, int half)
+    {
+        return panels::place_of(block_tile(shared, kind, n), first_of(half));
+    }
 
     /* Scores of the warpgroup's queries with block n, to be waited for. */
-    static LANE_CODE void begin_scores(uint32_t queries, char *shared, uint32_t n, scores &s)
+    template <int TILES>
+    static LANE_CODE void begin_scores(uint32_t queries, char *shared, uint32_t n, int half,
+                                       float (&s)[1][TILES][4])
     {
-        uint32_t const keys = panels::place_of(block_tile(shared, KEY_ROWS, n));
-        panels::template begin_scores<DIM, Q_ROWS>(queries, keys, s[0]);
+        panels::template begin_scores<DIM, Q_ROWS, KEYS>(queries,
+                                                         place_of(shared, KEY_ROWS, n, half), s[0]);
     }
 
     /* acc += w * the values of block n, to be waited for. */
-    static LANE_CODE void begin_weighted(weights &w, char *shared, uint32_t n, sums &s)
+    template <int SEEN>
+    static LANE_CODE void begin_weighted(weights &w, char *shared, uint32_t n, int half, sums &s)
     {
-        panels::begin_weighted(w, panels::place_of(block_tile(shared, VALUE_ROWS, n)), s.acc[0]);
+        panels::template begin_weighted<KEYS>(of_keys<SEEN>(w),
+                                              place_of(shared, VALUE_ROWS, n, half), s.acc[0]);
     }
 
     static LANE_CODE void end_weighted(board &on, uint32_t n, sums &s)
@@ -333,6 +363,12 @@ template <class Element, int DIM> struct forward_wgmma {
         warpgroup_wait<0>();
         warpgroup_pin(s.acc[0]);
         tell(on.rows_read[VALUE_ROWS][n % PLACES]);
+    }
+
+    /* The weights of so many keys. */
+    template <int SEEN> static LANE_CODE uint32_t (&of_keys(weights &w))[SEEN / 16][4]
+    {
+        return (uint32_t(&)[SEEN / 16][4]) w;
     }
 
     /* ---- computing: by the other warpgroups ---- */
@@ -345,12 +381,63 @@ template <class Element, int DIM> struct forward_wgmma {
     }
 
     /* Scores of block n are there. */
-    static LANE_CODE void take_scores(board &on, uint32_t n, bool masked, scores &s)
+    template <int TILES>
+    static LANE_CODE void take_scores(board &on, uint32_t n, bool masked, int half,
+                                      float (&s)[1][TILES][4])
     {
         warpgroup_pin(s[0]);
         if (masked)
-            products::mask(known(on, n).cursor, s);
+            products::mask(known(on, n).cursor, s, first_of(half));
         tell(on.rows_read[KEY_ROWS][n % PLACES]);
+    }
+
+    /* Of a warpgroup's tile. */
+    struct progress {
+        uint32_t queries; /* where they lie */
+        sums s;
+        tops top;
+        weights w; /* of the block at hand, */
+        int half;  /* or of a half of it */
+    };
+
+    /* Weights of the tile's first block, of SEEN keys. */
+    template <int SEEN>
+    static LANE_CODE void begin_tile(const ra_cuda_forward &f, char *shared, uint32_t n,
+                                     progress &t)
+    {
+        board &on = *(board *)shared;
+        float fresh[1][SEEN / 8][4];
+        begin_scores(t.queries, shared, n, t.half, fresh);
+        warpgroup_wait<0>();
+        take_scores(on, n, known(on, n).masked, t.half, fresh);
+        rows::soften(f, t.top, fresh, t.s);
+        products::pack_rows(fresh[0], of_keys<SEEN>(t.w));
+    }
+
+    /* The values of block n, of which SEEN_BEFORE keys have weights, and weights of the next one.
+     */
+    template <int SEEN, int SEEN_BEFORE>
+    static LANE_CODE void next_block(const ra_cuda_forward &f, char *shared, int own, uint32_t n,
+                                     int half, progress &t)
+    {
+        board &on = *(board *)shared;
+        float fresh[1][SEEN / 8][4], left[1][2], sum[1][2];
+        bool const masked = known(on, n + 1).masked;
+        wait_turn(own);
+        begin_scores(t.queries, shared, n + 1, half, fresh);
+        begin_weighted<SEEN_BEFORE>(t.w, shared, n, t.half, t.s);
+        pass_turn(own);
+        warpgroup_wait<1>();
+        take_scores(on, n + 1, masked, half, fresh);
+        bool const raised = rows::raise(f, fresh, t.top, left);
+        rows::weigh(f, t.top, fresh, sum);
+        warpgroup_pin(fresh[0]); /* weights are computed before values are waited for */
+        end_weighted(on, n, t.s);
+        if (raised)
+            rows::scale_sums(left, t.s);
+        rows::add_sums(sum, t.s);
+        products::pack_rows(fresh[0], of_keys<SEEN>(t.w));
+        t.half = half;
     }
 
     /* `tile`: its queries, whose place takes its output. Blocks from n on. @return the next tile's
@@ -359,49 +446,38 @@ template <class Element, int DIM> struct forward_wgmma {
                                            char *shared, char *tile, int own, uint32_t n)
     {
         board &on = *(board *)shared;
-        uint32_t const queries = panels::place_of(tile, own * GROUP_ROWS);
-        sums s;
-        tops top;
-        weights w;
+        progress t;
+        t.queries = panels::place_of(tile, own * GROUP_ROWS);
         if (work.head.tiles_begin)
-            rows::begin_sums(top, s);
+            rows::begin_sums(t.top, t.s);
         else
-            rows::load_sums(f, work.head, work.tile, top, s);
-        bool more = !known(on, n).last;
-        {
-            scores fresh;
-            begin_scores(queries, shared, n, fresh);
-            warpgroup_wait<0>();
-            take_scores(on, n, known(on, n).masked, fresh);
-            rows::soften(f, top, fresh, s);
-            products::pack_rows(fresh[0], w);
-        }
-        for (; more; ++n) {
-            const key_block &next = known(on, n + 1);
-            scores fresh;
-            float left[1][2], sum[1][2];
+            rows::load_sums(f, work.head, work.tile, t.top, t.s);
+        t.half = known(on, n).half[own];
+        if (t.half == BOTH)
+            begin_tile<KEYS>(f, shared, n, t);
+        else
+            begin_tile<KEYS / 2>(f, shared, n, t);
+        /* Products that are under way together must be of one branch, or ptxas serializes them. */
+        for (bool more = !known(on, n).last; more; ++n) {
             await_values(on, n);
-            bool const masked = next.masked;
-            more = !next.last;
-            wait_turn(own);
-            begin_scores(queries, shared, n + 1, fresh);
-            begin_weighted(w, shared, n, s);
-            pass_turn(own);
-            warpgroup_wait<1>();
-            take_scores(on, n + 1, masked, fresh);
-            bool const raised = rows::raise(f, fresh, top, left);
-            rows::weigh(f, top, fresh, sum);
-            warpgroup_pin(fresh[0]); /* weights are computed before values are waited for */
-            end_weighted(on, n, s);
-            if (raised)
-                rows::scale_sums(left, s);
-            rows::add_sums(sum, s);
-            products::pack_rows(fresh[0], w);
+            more = !known(on, n + 1).last;
+            int const half = known(on, n + 1).half[own];
+            if (t.half == BOTH && half == BOTH)
+                next_block<KEYS, KEYS>(f, shared, own, n, BOTH, t);
+            else if (t.half == BOTH)
+                next_block<KEYS / 2, KEYS>(f, shared, own, n, half, t);
+            else if (half == BOTH)
+                next_block<KEYS, KEYS / 2>(f, shared, own, n, BOTH, t);
+            else
+                next_block<KEYS / 2, KEYS / 2>(f, shared, own, n, half, t);
         }
         await_values(on, n);
-        begin_weighted(w, shared, n, s);
-        end_weighted(on, n, s);
-        rows::store_sums(f, work.head, work.tile, top, s, tile);
+        if (t.half == BOTH)
+            begin_weighted<KEYS>(t.w, shared, n, BOTH, t.s);
+        else
+            begin_weighted<KEYS / 2>(t.w, shared, n, t.half, t.s);
+        end_weighted(on, n, t.s);
+        rows::store_sums(f, work.head, work.tile, t.top, t.s, tile);
         return n + 1;
     }
 

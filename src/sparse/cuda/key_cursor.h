@@ -99,14 +99,21 @@ RA_HD bool ra_key_cursor_masked(const ra_key_cursor *c, int32_t k_rows)
            (c->b + k_rows - 1 > c->band.hi);
 }
 
-/* Whether any of `rows` queries from a on (below q_count) sees any of the k_rows keys of the
-   block. */
-RA_HD bool ra_key_cursor_sees(const ra_key_cursor *c, int32_t a, int32_t rows, int32_t k_rows)
+/* Which of the k_rows keys of the block some of `rows` queries from a on sees. If these are all
+   beyond q_count, nothing is said. */
+RA_HD ra_run_keys ra_key_cursor_seen(const ra_key_cursor *c, int32_t a, int32_t rows,
+                                     int32_t k_rows)
 {
     int32_t const a_end = ra_hd_min(a + rows, c->q_count);
     int32_t const end = ra_hd_min(c->b + k_rows, c->end);
-    ra_run_keys const seen = ra_run_band_seen(c->band, a, a_end, c->b, end);
-    return a < a_end && seen.begin < seen.end;
+    return ra_run_band_seen(c->band, a, a_end, c->b, end);
+}
+
+/* Whether some of them, below q_count, sees any. */
+RA_HD bool ra_key_cursor_sees(const ra_key_cursor *c, int32_t a, int32_t rows, int32_t k_rows)
+{
+    ra_run_keys const seen = ra_key_cursor_seen(c, a, rows, k_rows);
+    return a < c->q_count && seen.begin < seen.end;
 }
 
 /*

@@ -18,8 +18,9 @@ template <class Element> struct panel_products {
         return ra_wgmma_at(shared_address(tile) + row * RA_PANEL_ROW_BYTES);
     }
 
-    /* c = left * right^T over DIM columns: 64 rows of a tile of LEFT_ROWS with all of another. */
-    template <int DIM, int LEFT_ROWS, int TILES>
+    /* c = left * right^T over DIM columns: 64 rows of a tile of LEFT_ROWS with as many of another,
+       of RIGHT_ROWS, as c has columns. */
+    template <int DIM, int LEFT_ROWS, int RIGHT_ROWS, int TILES>
     static LANE_CODE void begin_scores(uint32_t left, uint32_t right, float (&c)[TILES][4])
     {
         warpgroup_begin();
@@ -27,7 +28,7 @@ template <class Element> struct panel_products {
         for (int step = 0; step < DIM / 16; ++step) {
             int const panel = 16 * step / RA_PANEL, along = 16 * step % RA_PANEL * 2;
             uint32_t const a = left + ra_wgmma_at(panel * LEFT_ROWS * RA_PANEL_ROW_BYTES + along);
-            uint32_t const b = right + ra_wgmma_at(panel * 8 * TILES * RA_PANEL_ROW_BYTES + along);
+            uint32_t const b = right + ra_wgmma_at(panel * RIGHT_ROWS * RA_PANEL_ROW_BYTES + along);
             if (step == 0)
                 group::product(c, ra_wgmma_descriptor(a, 0), ra_wgmma_descriptor(b, 0));
             else
@@ -36,8 +37,8 @@ template <class Element> struct panel_products {
         warpgroup_commit();
     }
 
-    /* c += w * right, all rows of a tile. */
-    template <int STEPS, int TILES>
+    /* c += w * right: as many rows of a tile of RIGHT_ROWS as there are weights. */
+    template <int RIGHT_ROWS, int STEPS, int TILES>
     static LANE_CODE void begin_weighted(uint32_t (&w)[STEPS][4], uint32_t right,
                                          float (&c)[TILES][4])
     {
@@ -49,7 +50,7 @@ template <class Element> struct panel_products {
             group::add_product(
                 c, w[step],
                 ra_wgmma_descriptor(right + ra_wgmma_at(16 * step * RA_PANEL_ROW_BYTES),
-                                    16 * STEPS));
+                                    RIGHT_ROWS));
         warpgroup_commit();
     }
 

@@ -21,12 +21,11 @@ template <class Element, int DIM, int THREADS, int PANEL = DIM> struct products_
 
     static constexpr int ROW_BYTES = PANEL * 2;
 
-    /* Where piece p of row r lies in a tile of ROWS rows of WIDTH elements, in panels of COLUMNS.
-     */
-    template <int WIDTH, int COLUMNS, int ROWS> static LANE_CODE int offset_in_tile(int r, int p)
+    /* Where piece p of row r lies in a tile of ROWS rows of WIDTH elements, in panels of PART. */
+    template <int WIDTH, int PART, int ROWS> static LANE_CODE int offset_in_tile(int r, int p)
     {
-        return COLUMNS == WIDTH ? ra_piece_offset(WIDTH, r, p)
-                                : ra_panel_offset(COLUMNS, ROWS, r, p);
+        static_assert(PART == WIDTH || ROWS > 0, "panels lie behind each other");
+        return PART == WIDTH ? ra_piece_offset(WIDTH, r, p) : ra_panel_offset(PART, ROWS, r, p);
     }
 
     /* ---- into shared memory ---- */
@@ -180,11 +179,13 @@ template <class Element, int DIM, int THREADS, int PANEL = DIM> struct products_
                     s[n][2 * half + e] = -INFINITY;
     }
 
-    /* Scores of queries with a cursor's block: those that are not live become -Inf. */
+    /* Scores of queries with a cursor's block, from its key `first` on: those that are not live
+       become -Inf. */
     template <int ROW_TILES, int TILES>
-    static LANE_CODE void mask(const ra_key_cursor &c, float (&s)[ROW_TILES][TILES][4])
+    static LANE_CODE void mask(const ra_key_cursor &c, float (&s)[ROW_TILES][TILES][4],
+                               int first = 0)
     {
-        int const row = first_row<ROW_TILES>(), key = c.b + first_column();
+        int const row = first_row<ROW_TILES>(), key = c.b + first + first_column();
 #pragma unroll
         for (int m = 0; m < ROW_TILES; ++m) {
 #pragma unroll
