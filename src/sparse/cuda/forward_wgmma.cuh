@@ -494,7 +494,7 @@ template <class Element, int DIM> struct forward_wgmma {
             shared_publish();
             if (!u.work.there)
                 return;
-            if (!u.begins || f.map.shared_rows)
+            if (f.map.shared_rows)
                 computing::meet(); /* rows of state are written, or were read */
             if (u.begins)
                 forward_missed_rows<computing, FORWARD_STATE>(f, u.work);
