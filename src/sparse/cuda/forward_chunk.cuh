@@ -208,23 +208,30 @@ LANE_CODE void store_rows_output(const ra_cuda_forward &f, const forward_head &h
     }
 }
 
-/* Write the output of rows that have no state: they have no key. */
+/* Write the output of rows that have no state: they have no key. Threads side by side write pieces
+   of a row; from one row to its next a thread has one addition. */
 template <class Block>
 LANE_CODE void clear_rows_output(const ra_cuda_forward &f, const forward_head &h, int64_t begin,
                                  int64_t end)
 {
     typedef typename Block::element element;
     constexpr int PIECE = 16 / element::bytes, PIECES = Block::TILE.dim / PIECE;
+    constexpr int COLUMNS = PIECES & -PIECES, ROWS_AT_ONCE = Block::THREADS / COLUMNS;
+    static_assert(Block::THREADS % COLUMNS == 0, "threads write as much as each other");
     float const zeros[4] = {0, 0, 0, 0};
-    for (int i = block_thread<Block>(); i < (int)(end - begin) * PIECES; i += Block::THREADS) {
-        int64_t const row = begin + i / PIECES;
-        int const d = i % PIECES * PIECE;
-        char *const to = h.out + (row * f.out.row_stride + d) * element::bytes;
-        if (f.out_aligned && d < f.dim)
-            store_floats(to, zeros);
-        for (int e = 0; !f.out_aligned && e < ra_hd_min(PIECE, f.dim - d); ++e)
-            element::store(to, e, 0);
-    }
+    int const first = block_thread<Block>() / COLUMNS, rows = (int)(end - begin);
+    int const left = f.dim - block_thread<Block>() % COLUMNS * PIECE;
+    int64_t const step = ROWS_AT_ONCE * f.out.row_stride * element::bytes;
+    char *to = h.out + ((begin + first) * f.out.row_stride + f.dim - left) * element::bytes;
+    for (int row = first; f.out_aligned && row < rows; row += ROWS_AT_ONCE, to += step)
+#pragma unroll
+        for (int d = 0; d < PIECES * PIECE; d += COLUMNS * PIECE)
+            if (d < left)
+                store_floats(to + d * element::bytes, zeros);
+    for (int row = first; !f.out_aligned && row < rows; row += ROWS_AT_ONCE, to += step)
+        for (int d = 0; d < left; d += COLUMNS * PIECE)
+            for (int e = d; e < ra_hd_min(d + PIECE, left); ++e)
+                element::store(to, e, 0);
     for (int64_t row = begin + block_thread<Block>(); row < end; row += Block::THREADS) {
         if (h.lse != NULL)
             h.lse[row] = -INFINITY;
