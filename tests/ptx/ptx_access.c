@@ -79,18 +79,19 @@ static inline void note_reading(const ptx_warp *w, ptx_word *word, uint32_t lane
     *r = (ptx_reading){w->epoch, lanes};
 }
 
-static void note_read(ptx_warp *w, const ptx_instruction *in, int lane, ptx_word *word)
+static void note_read(ptx_warp *w, const ptx_instruction *in, uint32_t lanes, ptx_word *word)
 {
+    bool const alone = (lanes & (lanes - 1)) == 0; /* and may have written it itself */
     if (word->awaited)
         ptx_fail(w, in, "reads shared memory that a copy is on its way to");
     if (word->is_signal)
         ptx_fail(w, in, "reads shared memory that is an mbarrier");
-    if (!ptx_is_written(w, word, ptx_thread_of(w, lane)))
+    if (!ptx_is_written(w, word, alone ? ptx_thread_of(w, __builtin_ctz(lanes)) : -1))
         ptx_fail(w, in,
                  word->writer < ptx_agents(w->block) / 2
                      ? "reads shared memory that another thread wrote, without a barrier"
                      : "reads shared memory that a copy wrote, without a wait for it");
-    note_reading(w, word, UINT32_C(1) << lane);
+    note_reading(w, word, lanes);
 }
 
 /* Products read by a way of their own: what was written is there once somebody has said so who
@@ -135,12 +136,13 @@ static uint8_t bytes_mask(uint32_t at, int bytes)
     return (uint8_t)(((1 << count) - 1) << at % PTX_WORD_BYTES);
 }
 
-uint32_t ptx_read_shared(ptx_warp *w, const ptx_instruction *in, int lane, uint32_t at, int bytes)
+uint32_t ptx_read_shared(ptx_warp *w, const ptx_instruction *in, uint32_t lanes, uint32_t at,
+                         int bytes)
 {
     ptx_word *const words = ptx_words_at(w, in, at, bytes);
     uint32_t filled = 0;
     for (int i = 0; i < bytes; i += PTX_WORD_BYTES) {
-        note_read(w, in, lane, &words[i / PTX_WORD_BYTES]);
+        note_read(w, in, lanes, &words[i / PTX_WORD_BYTES]);
         filled |= (uint32_t)words[i / PTX_WORD_BYTES].filled << i;
     }
     return filled >> at % PTX_WORD_BYTES;

@@ -20,8 +20,9 @@ static inline bool ptx_is_written(const ptx_warp *w, const ptx_word *word, int t
 
 /** A thread of the warp writes a word. */
 void ptx_note_write(ptx_warp *w, const ptx_instruction *in, int thread, ptx_word *word);
-/** A lane reads. @return a bit per byte: whether it was ever written */
-uint32_t ptx_read_shared(ptx_warp *w, const ptx_instruction *in, int lane, uint32_t at, int bytes);
+/** Some lanes read one place. @return a bit per byte: whether it was ever written */
+uint32_t ptx_read_shared(ptx_warp *w, const ptx_instruction *in, uint32_t lanes, uint32_t at,
+                         int bytes);
 /** A lane writes; `filled`: as above, of what it writes. */
 void ptx_write_shared(ptx_warp *w, const ptx_instruction *in, int lane, uint32_t at, int bytes,
                       uint32_t filled);

@@ -79,27 +79,73 @@ static void check_param(ptx_warp *w, const ptx_instruction *in, uintptr_t at, in
         ptx_fail(w, in, "an address is beyond the parameter, or not aligned");
 }
 
+/* Lanes that read one place, together; some of them, if they are far apart. @return how many sets
+ */
+static int lanes_together(const place *p, uint32_t lanes, uint32_t sets[PTX_LANES])
+{
+    enum { LOOKED_AT = 8 };
+    uint32_t at[PTX_LANES];
+    int count = 0;
+    for (uint32_t left = lanes; left != 0; left &= left - 1) {
+        uint32_t const offset = p->offset[__builtin_ctz(left)];
+        int i = count - 1;
+        while (i >= 0 && at[i] != offset)
+            i = count - i < LOOKED_AT ? i - 1 : -1;
+        if (i < 0) {
+            i = count++;
+            at[i] = offset;
+            sets[i] = 0;
+        }
+        sets[i] |= left & -left;
+    }
+    return count;
+}
+
+static void load_shared(ptx_warp *w, const ptx_instruction *in, uint32_t lanes, const place *p)
+{
+    uint32_t sets[PTX_LANES];
+    int const count = lanes_together(p, lanes, sets);
+    for (int i = 0; i < count; ++i) {
+        int const first = __builtin_ctz(sets[i]);
+        uint32_t const filled =
+            ptx_read_shared(w, in, sets[i], p->offset[first], in->bytes * in->vector);
+        for (int v = 0; v < in->vector; ++v) {
+            int const row = in->operands[v], at = v * in->bytes;
+            uint64_t const bits = bits_at(in, (const char *)p->at[first] + at);
+            uint8_t const known = known_of(in, filled >> at);
+            for (uint32_t left = sets[i]; left != 0; left &= left - 1) {
+                w->rows[row][__builtin_ctz(left)] = bits;
+                w->known[row].lane[__builtin_ctz(left)] = known;
+            }
+        }
+    }
+}
+
+static void load_other(ptx_warp *w, const ptx_instruction *in, uint32_t lanes, const place *p)
+{
+    for (uint32_t left = lanes; left != 0; left &= left - 1) {
+        int const lane = __builtin_ctz(left);
+        if (in->space == PTX_PARAM)
+            check_param(w, in, p->at[lane], in->bytes * in->vector);
+        else
+            ptx_read_global(w, in, ptx_thread_of(w, lane), p->at[lane], in->bytes * in->vector);
+        for (int v = 0; v < in->vector; ++v)
+            w->rows[in->operands[v]][lane] =
+                bits_at(in, (const char *)p->at[lane] + (ptrdiff_t)v * in->bytes);
+    }
+    for (int v = 0; v < in->vector; ++v)
+        ptx_know_all(w, in->operands[v], lanes);
+}
+
 void ptx_load(ptx_warp *w, const ptx_instruction *in, uint32_t lanes)
 {
     int const bytes = in->bytes * in->vector;
     place p;
     place_of(w, in, in->operands[in->vector], lanes, &p);
-    for (int lane = 0; lane < PTX_LANES; ++lane) {
-        uint32_t filled = UINT32_MAX;
-        if (!(lanes >> lane & 1))
-            continue;
-        if (p.shared)
-            filled = ptx_read_shared(w, in, lane, p.offset[lane], bytes);
-        else if (in->space == PTX_PARAM)
-            check_param(w, in, p.at[lane], bytes);
-        else
-            ptx_read_global(w, in, ptx_thread_of(w, lane), p.at[lane], bytes);
-        for (int v = 0; v < in->vector; ++v) {
-            int const row = in->operands[v], first = v * in->bytes;
-            w->rows[row][lane] = bits_at(in, (const char *)p.at[lane] + first);
-            w->known[row].lane[lane] = known_of(in, filled >> first);
-        }
-    }
+    if (p.shared)
+        load_shared(w, in, lanes, &p);
+    else
+        load_other(w, in, lanes, &p);
     for (int v = 0; v < in->vector; ++v)
         ptx_note_register(w, in->operands[v]);
     if (p.shared)
@@ -184,7 +230,8 @@ void ptx_matrices(ptx_warp *w, const ptx_instruction *in)
     ptx_expect_known(w, in, in->operands[4], UINT32_MAX);
     for (int lane = 0; lane < PTX_LANES; ++lane) {
         at[lane] = (uint32_t)(w->rows[in->operands[4]][lane] + (uint64_t)in->offset);
-        bool const whole = ptx_read_shared(w, in, lane, at[lane], PTX_PIECE_BYTES) == 0xffff;
+        bool const whole =
+            ptx_read_shared(w, in, UINT32_C(1) << lane, at[lane], PTX_PIECE_BYTES) == 0xffff;
         filled |= (uint32_t)whole << lane;
     }
     for (int m = 0; m < 4; ++m) {
