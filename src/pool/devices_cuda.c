@@ -3,8 +3,11 @@
 #include "internal.h"
 #include "ringattn/device.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
+
+/* ---- one GPU --------------------------------------------------------------------------------- */
 
 /* Nothing is computed from it, so a driver that does not tell is fine. */
 static int32_t clock_of(int index)
@@ -14,28 +17,62 @@ static int32_t clock_of(int index)
     return ra_cuda_forget(error) == cudaSuccess ? khz : 0;
 }
 
-static cudaError_t device_read(int index, ra_device *device)
+static cudaError_t describe(int index, ra_device *device)
 {
     struct cudaDeviceProp properties;
-    int mode = cudaComputeModeDefault;
-    cudaError_t error = cudaGetDeviceProperties(&properties, index);
-    if (error == cudaSuccess)
-        error = cudaDeviceGetAttribute(&mode, cudaDevAttrComputeMode, index);
+    cudaError_t const error = cudaGetDeviceProperties(&properties, index);
     if (error != cudaSuccess)
         return error;
-    *device = (ra_device){.major = properties.major,
-                          .minor = properties.minor,
-                          .multiprocessors = properties.multiProcessorCount,
-                          .clock_khz = clock_of(index),
-                          .memory_bytes = (int64_t)properties.totalGlobalMem,
-                          .shared_bytes = (int64_t)properties.sharedMemPerBlockOptin,
-                          .usable = properties.major >= RA_DEVICE_MAJOR_MIN &&
-                                    mode != cudaComputeModeProhibited};
+    device->memory_bytes = (int64_t)properties.totalGlobalMem;
+    device->clock_khz = clock_of(index);
     snprintf(device->name, sizeof(device->name), "%.63s", properties.name);
     snprintf(device->bus_id, sizeof(device->bus_id), "%04x:%02x:%02x.0", properties.pciDomainID,
              properties.pciBusID, properties.pciDeviceID);
     return cudaSuccess;
 }
+
+/* Properties, and the clock, cost a driver milliseconds (it asks the GPU itself), where other
+   attributes cost nothing. They do not change, and so are asked for once. */
+static cudaError_t describe_once(int index, ra_device *device)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static ra_device known[RA_DEVICES_MAX];
+    cudaError_t error = cudaSuccess;
+    if (index >= RA_DEVICES_MAX)
+        return describe(index, device);
+    pthread_mutex_lock(&lock);
+    if (known[index].memory_bytes == 0)
+        error = describe(index, &known[index]);
+    *device = known[index];
+    pthread_mutex_unlock(&lock);
+    return error;
+}
+
+static cudaError_t device_read(int index, ra_device *device)
+{
+    int major = 0, minor = 0, multiprocessors = 0, shared_bytes = 0, mode = cudaComputeModeDefault;
+    const struct {
+        enum cudaDeviceAttr attribute;
+        int *value;
+    } asked[] = {{cudaDevAttrComputeCapabilityMajor, &major},
+                 {cudaDevAttrComputeCapabilityMinor, &minor},
+                 {cudaDevAttrMultiProcessorCount, &multiprocessors},
+                 {cudaDevAttrMaxSharedMemoryPerBlockOptin, &shared_bytes},
+                 {cudaDevAttrComputeMode, &mode}};
+    cudaError_t error = cudaSuccess;
+    for (size_t i = 0; i < sizeof(asked) / sizeof(asked[0]) && error == cudaSuccess; i++)
+        error = cudaDeviceGetAttribute(asked[i].value, asked[i].attribute, index);
+    if (error == cudaSuccess)
+        error = describe_once(index, device);
+    device->major = major;
+    device->minor = minor;
+    device->multiprocessors = multiprocessors;
+    device->shared_bytes = shared_bytes;
+    device->usable = major >= RA_DEVICE_MAJOR_MIN && mode != cudaComputeModeProhibited;
+    return error;
+}
+
+/* ---- all of them ----------------------------------------------------------------------------- */
 
 /* Why a GPU that was read is not usable. */
 static void explain_unusable(const ra_device *device, char *text, size_t bytes)
@@ -86,6 +123,8 @@ void ra_devices_read(ra_devices *devices_out)
     else
         explain_unusable(&d->list[0], d->why_not, sizeof(d->why_not));
 }
+
+/* ---- the one in use -------------------------------------------------------------------------- */
 
 static int used_index;
 static atomic_bool lost, is_shared;

@@ -169,6 +169,18 @@ Test(memory_cuda, a_process_uses_one_gpu_which_must_be_there_and_new_enough)
 {
     static const int wrong[] = {-1, 2, 1};
     cr_assert_eq(ra_device_used(), 0);
+    /* How many there are, five attributes, and properties; the next asks for the clock and may
+       fail; the last chooses the GPU. */
+    static const int64_t calls[] = {1, 2, 3, 4, 5, 6, 7, 9};
+    for (int i = 0; i < 8; i++) {
+        standin.calls = said.errors = 0;
+        standin.fail_call = calls[i];
+        standin.fail_error = cudaErrorUnknown;
+        cr_expect_eq(ra_device_use(1), RA_ERR_CUDA);
+        cr_expect_eq(said.errors, 1);
+        cr_expect_eq(ra_device_used(), 0);
+    }
+    standin.fail_call = 0;
     standin.major[1] = 7;
     for (size_t i = 0; i < 3; i++) {
         said.errors = 0;
@@ -178,16 +190,6 @@ Test(memory_cuda, a_process_uses_one_gpu_which_must_be_there_and_new_enough)
     cr_expect_not_null(strstr(said.line, "compute capability 7.0"), "%s", said.line);
     cr_expect_eq(ra_device_used(), 0);
     standin.major[1] = 8;
-    static const int64_t calls[] = {1, 2, 3, 5}; /* the fourth asks for the clock, and may fail */
-    for (int i = 0; i < 4; i++) {
-        standin.calls = said.errors = 0;
-        standin.fail_call = calls[i];
-        standin.fail_error = cudaErrorUnknown;
-        cr_expect_eq(ra_device_use(1), RA_ERR_CUDA);
-        cr_expect_eq(said.errors, 1);
-        cr_expect_eq(ra_device_used(), 0);
-    }
-    standin.fail_call = 0;
     cr_assert_eq(ra_device_use(1), RA_OK);
     cr_assert_eq(ra_device_used(), 1);
     cr_assert_eq(standin_current(), 1);
@@ -292,9 +294,15 @@ Test(memory_cuda, a_gpu_that_is_not_there_is_refused)
 Test(memory_cuda, devices_are_listed_with_what_jobs_ask_for)
 {
     ra_devices devices;
+    standin.calls = 0;
+    standin.fail_call = 8; /* the first device's clock */
+    standin.fail_error = cudaErrorInvalidValue;
     ra_devices_read(&devices);
+    standin.fail_call = 0;
     cr_assert_eq(devices.count, 2);
     cr_assert_eq(devices.usable_count, 2);
+    cr_assert_eq(devices.list[0].clock_khz, 0);
+    cr_assert_eq(cudaGetLastError(), cudaSuccess, "what failed is not handed on");
     cr_assert_eq(devices.driver_version, 13000);
     cr_assert_eq(devices.runtime_version, CUDART_VERSION);
     cr_assert_str_empty(devices.why_not);
@@ -303,17 +311,30 @@ Test(memory_cuda, devices_are_listed_with_what_jobs_ask_for)
     cr_assert_eq(devices.list[1].memory_bytes, standin.memory_bytes);
     cr_assert_eq(devices.list[1].multiprocessors, 132);
     cr_assert_eq(devices.list[1].clock_khz, STANDIN_CLOCK_KHZ);
-    standin.calls = 0;
-    standin.fail_call = 4; /* the first device's clock */
-    standin.fail_error = cudaErrorInvalidValue;
-    ra_devices_read(&devices);
-    cr_assert_eq(devices.usable_count, 2);
-    cr_assert_eq(devices.list[0].clock_khz, 0);
-    cr_assert_eq(cudaGetLastError(), cudaSuccess, "what failed is not handed on");
-    standin.fail_call = 0;
     standin.device_count = STANDIN_DEVICES_MAX;
     ra_devices_read(&devices);
     cr_assert_eq(devices.count, RA_DEVICES_MAX);
+}
+
+/* Drivers take milliseconds to tell them; a job looks for GPUs some ten times. */
+Test(memory_cuda, properties_are_asked_for_once)
+{
+    ra_devices first, again;
+    ra_devices_read(&first);
+    cr_assert_eq(standin.descriptions, 2);
+    cr_assert_eq(ra_device_use(1), RA_OK);
+    standin.multiprocessors = 7;
+    ra_devices_read(&again);
+    cr_assert_eq(standin.descriptions, 2);
+    for (int i = 0; i < 2; i++) {
+        cr_expect_str_eq(again.list[i].name, first.list[i].name);
+        cr_expect_str_eq(again.list[i].bus_id, first.list[i].bus_id);
+        cr_expect_eq(again.list[i].memory_bytes, first.list[i].memory_bytes);
+        cr_expect_eq(again.list[i].clock_khz, first.list[i].clock_khz);
+        cr_expect_eq(again.list[i].multiprocessors, 7, "attributes are asked for each time");
+    }
+    standin.device_count = STANDIN_DEVICES_MAX;
+    cr_assert_eq(ra_device_use(STANDIN_DEVICES_MAX - 1), RA_OK, "one that is in no list");
 }
 
 Test(memory_cuda, devices_that_are_too_old_are_listed_and_not_used)
@@ -345,7 +366,7 @@ Test(memory_cuda, devices_in_mode_prohibited_are_listed_and_not_used)
 Test(memory_cuda, a_list_that_breaks_off_says_why)
 {
     ra_devices devices;
-    standin.fail_call = 2; /* the first device's properties */
+    standin.fail_call = 7; /* the first device's properties */
     standin.fail_error = cudaErrorUnknown;
     ra_devices_read(&devices);
     cr_assert_eq(devices.count, 0);

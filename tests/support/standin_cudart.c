@@ -130,19 +130,63 @@ cudaError_t cudaGetDeviceCount(int *count)
     return standin_leave(error);
 }
 
+static int shared_bytes_of(int device)
+{
+    return standin.major[device] < 8 ? 49152 : (int)standin.shared_bytes;
+}
+
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int device)
 {
     cudaError_t const error = standin_enter();
+    standin.descriptions++;
     if (error == cudaSuccess) {
         memset(properties, 0, sizeof(*properties));
         snprintf(properties->name, sizeof(properties->name), "stand-in %d", device);
         properties->major = standin.major[device];
         properties->multiProcessorCount = standin.multiprocessors;
         properties->totalGlobalMem = (size_t)standin.memory_bytes;
-        properties->sharedMemPerBlockOptin =
-            standin.major[device] < 8 ? 49152 : (size_t)standin.shared_bytes;
+        properties->sharedMemPerBlockOptin = (size_t)shared_bytes_of(device);
         properties->pciBusID = 0x3b + device;
     }
+    return standin_leave(error);
+}
+
+static cudaError_t attribute_of(enum cudaDeviceAttr attribute, int device, int *value)
+{
+    switch (attribute) {
+    case cudaDevAttrComputeCapabilityMajor:
+        *value = standin.major[device];
+        return cudaSuccess;
+    case cudaDevAttrComputeCapabilityMinor:
+        *value = 0;
+        return cudaSuccess;
+    case cudaDevAttrMultiProcessorCount:
+        *value = standin.multiprocessors;
+        return cudaSuccess;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin:
+        *value = shared_bytes_of(device);
+        return cudaSuccess;
+    case cudaDevAttrComputeMode:
+        *value = standin.compute_mode;
+        return cudaSuccess;
+    case cudaDevAttrClockRate:
+        *value = STANDIN_CLOCK_KHZ;
+        return cudaSuccess;
+    case cudaDevAttrMemoryPoolsSupported:
+        *value = !standin.has_no_pools;
+        return cudaSuccess;
+    default:
+        return cudaErrorInvalidValue;
+    }
+}
+
+cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device)
+{
+    cudaError_t error = standin_enter();
+    if (error == cudaSuccess)
+        error = device < 0 || device >= standin.device_count
+                    ? cudaErrorInvalidDevice
+                    : attribute_of(attribute, device, value);
     return standin_leave(error);
 }
 

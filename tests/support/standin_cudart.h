@@ -43,6 +43,7 @@ typedef struct standin_cudart {
     int64_t urgent_streams; /* made with the greatest priority, ever */
     int has_no_pools;       /* as drivers of some systems say */
     int64_t calls;          /* so far */
+    int64_t descriptions;   /* calls for a GPU's properties, ever */
     int64_t acts;      /* those that do not ask whether work is over, as often as time allows */
     int64_t requests;  /* for device memory, so far */
     int64_t full_at;   /* the request of this number, from 1, finds no room; 0: none */

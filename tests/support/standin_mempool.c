@@ -71,21 +71,6 @@ void standin_reset_pools(void)
         end_unused(pools);
 }
 
-cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device)
-{
-    cudaError_t error = standin_enter();
-    int const of_pools = attribute == cudaDevAttrMemoryPoolsSupported;
-    int const of_mode = attribute == cudaDevAttrComputeMode;
-    if (error == cudaSuccess && ((!of_pools && !of_mode && attribute != cudaDevAttrClockRate) ||
-                                 device >= standin.device_count))
-        error = cudaErrorInvalidValue;
-    if (error == cudaSuccess)
-        *value = of_pools  ? !standin.has_no_pools
-                 : of_mode ? standin.compute_mode
-                           : STANDIN_CLOCK_KHZ;
-    return standin_leave(error);
-}
-
 cudaError_t cudaMemPoolCreate(cudaMemPool_t *pool_out, const struct cudaMemPoolProps *properties)
 {
     cudaError_t error = standin_enter();

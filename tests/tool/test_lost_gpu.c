@@ -188,7 +188,7 @@ Test(lost_gpu, whatever_call_meets_it_first)
 /* Before that, no GPU is known, and the job computes on the CPU, or says that it must not. */
 Test(lost_gpu, it_is_the_same_from_when_the_gpu_is_known_until_it_is_at_work)
 {
-    enum { KNOWN_AT = 11, AT_WORK = 60 };
+    enum { KNOWN_AT = 22, AT_WORK = 71 };
     static const char *const jobs[] = {CAUSAL, CAUSAL "--set compute.backend=auto "};
     for (int i = 0; i < 2; i++)
         for (long act = KNOWN_AT; act <= AT_WORK; act++) {
