@@ -328,10 +328,10 @@ check() {
 }
 
 # shellcheck disable=SC2317 # the checks call it
-# figure NAME VALUE REQUIRED: a row by a number that the last check's command printed; where none is
-# required, any will do. "absent: WHY" in place of a number says why there is none.
+# figure NAME VALUE REQUIRED [NOTE]: a row by a number that the last check's command printed; where
+# none is required, any will do. "absent: WHY" in place of a number says why there is none.
 figure() {
-    local verdict=FAILED value=$2 note=
+    local verdict=FAILED value=$2 note=${4:-}
     if [ -z "$2" ]; then
         verdict=absent note="its command did not say"
     elif [ "${2#absent: }" != "$2" ]; then

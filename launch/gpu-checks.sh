@@ -82,13 +82,18 @@ check_kernels() {
     wanted='^cuda.* ok$'
     # Here the timeout is 60 s in any case, said after 68.
     check 'kernels against the plain one' 80 "$tool" info --check
-    figure '50 ms over the longest check at start' "$(ratio 50 "$(longest_start "$log")")" 1
+    local ms which
+    read -r ms which < <(longest_start "$log")
+    figure '50 ms over the longest check at start' "$(ratio 50 "$ms")" 1 "$which"
 }
 
 # longest_start FILE: of the comparisons of `info --check` with a GPU, one of which a job makes
-# before it begins: ms of the longest.
+# before it begins: ms of the longest, and which it is.
 longest_start() {
-    awk '/^cuda(-sm_90a(_backward)?)? / && $(NF - 1) > most { most = $(NF - 1) } END { print most }' "$1"
+    awk '/^cuda(-sm_90a(_backward)?)? / && $(NF - 3) > most {
+        most = $(NF - 3)
+        which = $1 " " $2 " " $3 " " $(NF - 2) " " $(NF - 1)
+    } END { print most, which }' "$1"
 }
 
 # A job of linear attention, which takes no pattern; with edges.

@@ -25,27 +25,32 @@ static ra_status finding_widen(const ra_kernel_use *use, const checker *by,
                                ra_kernel_finding *finding)
 {
     static const int32_t dims[] = {32, 64, 96, 128, 192, 256};
-    bool const on_gpu = finding->ops->init != NULL;
+    const ra_kernel_ops *const ops = finding->ops;
     for (size_t i = 0; i < sizeof(dims) / sizeof(dims[0]); i++) {
-        ra_kernel_finding one = *finding;
-        one.use = *use;
-        one.use.dim = dims[i];
-        one.use.dtype = finding->use.dtype;
-        one.use.threads = on_gpu ? by->threads : 1;
+        ra_kernel_use one = *use;
+        ra_kernel_verdict verdict;
         char why_not[240];
-        if (one.ops->serves != NULL && !one.ops->serves(&one.use, why_not, sizeof(why_not)))
+        one.dim = dims[i];
+        one.dtype = finding->use.dtype;
+        one.threads = ops->init != NULL ? by->threads : 1; /* which a GPU's table has */
+        if (ops->serves != NULL && !ops->serves(&one, why_not, sizeof(why_not)))
             continue;
-        if (one.ops->differs != NULL && !one.ops->differs(&one.use))
+        if (ops->differs != NULL && !ops->differs(&one))
             continue;
         ra_comm_beat(by->comm);
         int64_t const begin_ns = ra_clock_ns();
-        ra_status const status = ra_kernel_compare(one.ops, &one.use, by->comm, &one.verdict);
+        ra_status const status = ra_kernel_compare(ops, &one, by->comm, &verdict);
         if (status != RA_OK)
             return status;
         double const ms = 1e-6 * (double)(ra_clock_ns() - begin_ns);
-        one.longest_ms = finding->longest_ms = fmax(finding->longest_ms, ms);
-        if (finding->verdict.tensor == NULL || share(&one.verdict) > share(&finding->verdict))
-            *finding = one;
+        if (ms > finding->longest_ms) {
+            finding->longest_ms = ms;
+            finding->longest_use = one;
+        }
+        if (finding->verdict.tensor == NULL || share(&verdict) > share(&finding->verdict)) {
+            finding->use = one;
+            finding->verdict = verdict;
+        }
     }
     return RA_OK;
 }
@@ -154,30 +159,47 @@ static const char *attention_of(const ra_kernel_finding *finding)
     return finding->use.linear == RA_LINEAR_NONE ? "softmax" : "linear";
 }
 
+/* What tells comparisons of one finding apart, beside head_dim. */
+static const char *form_of(const ra_kernel_use *use)
+{
+    switch (use->linear) {
+    case RA_LINEAR_BIDIRECTIONAL:
+        return "bidirectional";
+    case RA_LINEAR_CAUSAL:
+        return use->method == RA_LINEAR_RECURRENT ? "recurrent"
+               : use->method == RA_LINEAR_CUMSUM  ? "cumsum"
+                                                  : "chunked";
+    default:
+        return use->dilated ? "dilated" : use->deterministic ? "deterministic" : "plain";
+    }
+}
+
 json_t *ra_kernel_findings_json(const ra_kernel_finding *findings, int count)
 {
     json_t *list = json_array();
     for (int i = 0; list != NULL && i < count; i++) {
         const ra_kernel_finding *f = &findings[i];
         list = ra_json_append(
-            list, json_pack("{s:s, s:s, s:s, s:i, s:b, s:s, s:o, s:f, s:f}", "kernel", f->ops->name,
-                            "attention", attention_of(f), "dtype", ra_dtype_name(f->use.dtype),
-                            "head_dim", f->use.dim, "agrees", f->verdict.agrees, "tensor",
-                            f->verdict.tensor, "error", ra_json_number(f->verdict.error), "allowed",
-                            f->verdict.allowed, "longest_ms", f->longest_ms));
+            list, json_pack("{s:s, s:s, s:s, s:i, s:b, s:s, s:o, s:f, s:f, s:i, s:s}", "kernel",
+                            f->ops->name, "attention", attention_of(f), "dtype",
+                            ra_dtype_name(f->use.dtype), "head_dim", f->use.dim, "agrees",
+                            f->verdict.agrees, "tensor", f->verdict.tensor, "error",
+                            ra_json_number(f->verdict.error), "allowed", f->verdict.allowed,
+                            "longest_ms", f->longest_ms, "longest_head_dim", f->longest_use.dim,
+                            "longest_form", form_of(&f->longest_use)));
     }
     return list;
 }
 
 void ra_kernel_findings_print(const ra_kernel_finding *findings, int count)
 {
-    printf("\n%-16s %-9s %-5s %8s  %-6s %10s  %10s  %10s\n", "check", "attention", "dtype",
-           "head_dim", "worst", "error", "allowed", "longest ms");
+    printf("\n%-16s %-9s %-5s %8s  %-6s %10s  %10s  %10s %8s  %s\n", "check", "attention", "dtype",
+           "head_dim", "worst", "error", "allowed", "longest ms", "head_dim", "form");
     for (int i = 0; i < count; i++) {
         const ra_kernel_finding *f = &findings[i];
-        printf("%-16s %-9s %-5s %8d  %-6s %10.2e  %10.2e  %10.1f  %s\n", f->ops->name,
+        printf("%-16s %-9s %-5s %8d  %-6s %10.2e  %10.2e  %10.1f %8d  %-13s  %s\n", f->ops->name,
                attention_of(f), ra_dtype_name(f->use.dtype), f->use.dim, f->verdict.tensor,
-               f->verdict.error, f->verdict.allowed, f->longest_ms,
-               f->verdict.agrees ? "ok" : "WRONG");
+               f->verdict.error, f->verdict.allowed, f->longest_ms, f->longest_use.dim,
+               form_of(&f->longest_use), f->verdict.agrees ? "ok" : "WRONG");
     }
 }

@@ -12,7 +12,8 @@ typedef struct ra_kernel_finding {
     const ra_kernel_ops *ops;
     ra_kernel_use use;
     ra_kernel_verdict verdict;
-    double longest_ms; /* of all its comparisons; a job makes one */
+    double longest_ms;         /* of all its comparisons, of which a job makes one, */
+    ra_kernel_use longest_use; /* and which that was */
 } ra_kernel_finding;
 
 enum { RA_KERNEL_FINDINGS_MAX = 6 * RA_KERNEL_LIST_MAX };
@@ -30,7 +31,7 @@ enum { RA_KERNEL_FINDINGS_MAX = 6 * RA_KERNEL_LIST_MAX };
 RA_CHECKED ra_status ra_kernel_findings_make(ra_comm *comm, int threads,
                                              ra_kernel_finding findings[RA_KERNEL_FINDINGS_MAX],
                                              int *count_out);
-/** [{"kernel": …, "attention": …, "dtype": …, "agrees": …}]; NULL: no memory. */
+/** [{"kernel": …, "attention": …, "dtype": …, "agrees": …, …}]; NULL: no memory. */
 json_t *ra_kernel_findings_json(const ra_kernel_finding *findings, int count);
 void ra_kernel_findings_print(const ra_kernel_finding *findings, int count);
 /** Whether all of them agree. */

@@ -222,10 +222,10 @@ printf "{\"error\": {\"o\": 0.001, \"lse\": 2e-4,\n \"dq\": 1e-3},"
     "[2026-01-02 03:04:05] host-1:2:3 [0] misc/socket.cc:58 NCCL WARN {\"error\": 1}"
 printf " \"error_bound\": {\"o\": 0.008,\n \"lse\": 0.001, \"dq\": 0.008},"
 printf "\n \"kernel\": \"cuda\",\n \"forward_ms\": {\n \"min\": 1,\n \"median\": 1250.5\n },\n \"median\": 9}" ;;
-info) echo "cuda softmax f32 64 dq 1.00e-07 4.00e-06 25.0  ok"
-    echo "cuda softmax bf16 256 dq 1.00e-07 4.00e-06 40.0  ok"
-    echo "cuda-sm_90a softmax bf16 128 dq 1.00e-07 4.00e-06 50.0  ok"
-    echo "cuda-standard softmax bf16 256 dq 1.00e-07 4.00e-06 400.0  ok" ;;
+info) echo "cuda softmax f32 64 dq 1.00e-07 4.00e-06 25.0 192 plain  ok"
+    echo "cuda softmax bf16 256 dq 1.00e-07 4.00e-06 40.0 64 dilated  ok"
+    echo "cuda-sm_90a softmax bf16 128 dq 1.00e-07 4.00e-06 50.0 96 plain  ok"
+    echo "cuda-standard softmax bf16 256 dq 1.00e-07 4.00e-06 400.0 32 plain  ok" ;;
 ablate) echo "\"kernel\": \"cuda\"" ;;
 bench) printf "%s\n" variant,status,forward_median_ms,x base,ok,100,1 ring,ok,101,1 \
     ring_again,ok,103,1 base_again,ok,102,1 " \"peak_bytes\": 1000," " \"peak_bytes\": 0," \
@@ -309,7 +309,8 @@ if command -v dpkg-deb >/dev/null; then
     grep -q "^ringattn: error: --deps $work/debs: .* could not be unpacked" "$work/output" ||
         fail "a package that is none"
 fi
-verdict '50 ms over the longest check at start' 'passed | 1.0000 | 1'
+verdict '50 ms over the longest check at start' \
+    'passed | 1.0000 | 1 |  | cuda-sm_90a softmax bf16 96 plain'
 verdict 'a limit that is too low ends with exit code 4' passed
 verdict 'what features cost' passed
 verdict 'results repeat bit for bit with compute.deterministic' passed

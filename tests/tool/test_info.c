@@ -165,9 +165,14 @@ Test(info, checks_every_kernel_when_it_is_asked_to)
         const json_t *check = json_array_get(checks, i);
         cr_expect(json_is_true(member(check, "agrees")));
         cr_expect_gt(real(check, "longest_ms"), 0);
+        /* The longest is of any head_dim, and need not be the worst. */
+        long long const dim = integer(check, "longest_head_dim");
+        cr_expect(dim >= 32 && dim <= 256 && dim % 32 == 0, "%lld", dim);
         /* The plain kernel agrees with itself, bit for bit where it has no steps to merge. */
         bool const linear = strcmp(text(check, "attention"), "linear") == 0;
         cr_expect(linear || real(check, "error") > 0);
+        cr_expect_neq(linear, strcmp(text(check, "longest_form"), "plain") == 0 ||
+                                  strcmp(text(check, "longest_form"), "dilated") == 0);
     }
     json_decref(root);
     command_run(result, 0, "info --json");
