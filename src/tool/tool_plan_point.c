@@ -24,10 +24,11 @@ static bool on_device(const ra_plan_point *point)
     return point->config.backend == RA_BACKEND_CUDA;
 }
 
-/* Multiprocessors of the described machine, or else of the GPU that is here: the one in use, or the
-   one that would be. */
+/* Multiprocessors of the described machine, or else of the GPU that is here, which then has to do
+   the job: the one in use, or the one that would be. */
 static ra_status count_multiprocessors(ra_plan_point *point, const ra_hardware *hardware)
 {
+    char why_not[RA_BACKEND_NOTE_MAX];
     ra_devices devices;
     point->threads = hardware != NULL ? hardware->multiprocessors : 0;
     if (point->threads > 0)
@@ -39,7 +40,9 @@ static ra_status count_multiprocessors(ra_plan_point *point, const ra_hardware *
     if (devices.usable_count > 0 && index < devices.count)
         point->threads = devices.list[index].multiprocessors;
     if (point->threads > 0)
-        return RA_OK;
+        return ra_backend_gpu_serves(&point->config, why_not)
+                   ? RA_OK
+                   : ra_backend_refuse(&point->config, why_not);
     ra_log(RA_LOG_ERROR,
            "compute.backend: cuda: there is no GPU here, and scratch of kernels goes by a GPU's "
            "multiprocessors: give --hardware with a file that says multiprocessors");

@@ -192,6 +192,27 @@ Test(plan_device, kernels_of_9_0_are_refused_where_the_gpu_is_of_another)
     }
 }
 
+/* A GPU that is here has to do the job, as for run. */
+Test(plan_device, jobs_that_the_gpu_here_cannot_do_are_refused_as_run_refuses_them)
+{
+    static const char *const refused[] = {"--set compute.isa=sm_90a --set shape.dtype=bf16",
+                                          "--set attention.kind=linear --set shape.head_dim=256"};
+    for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
+        command_result said[2];
+        for (int plans = 0; plans < 2; plans++) {
+            char line[512];
+            snprintf(line, sizeof(line),
+                     "RA_STANDIN_MAJOR=8 RA_STANDIN_SHARED_BYTES=101376 \"$RINGATTN\" %s --set "
+                     "compute.backend=cuda %s",
+                     plans ? "plan --ranks 1" : "run --quiet", refused[i]);
+            command_shell(&said[plans], line);
+            cr_expect_eq(said[plans].code, 2, "%s", line);
+        }
+        cr_expect_eq(command_count_lines(said[0].err, "ringattn: error:"), 1);
+        cr_expect_str_eq(said[1].err, said[0].err);
+    }
+}
+
 /*
  * Scratch for parts of long rows, where auto takes the kernels that cut them: of a GPU that is
  * here, of one that is described, and of the job itself.
