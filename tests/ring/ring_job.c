@@ -282,7 +282,7 @@ static void *run_rank(void *argument)
     ra_ledger *ledger = NULL, *host_ledger = NULL;
     bool const elsewhere = job->two_pools && job->kernel_memory.ops != NULL;
     state->memory = elsewhere ? job->kernel_memory : ra_memory_poison();
-    if (job->refusing != NULL && state->rank == RING_JOB_VICTIM) {
+    if (job->refusing != NULL && state->rank == (job->refuses_rank_0 ? 0 : RING_JOB_VICTIM)) {
         job->refusing->inner = state->memory;
         state->memory = ra_memory_refusing(job->refusing);
     }

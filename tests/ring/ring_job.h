@@ -31,6 +31,7 @@ typedef struct ring_job {
     ra_comm *(*wrap_comm)(void *context, int rank, ra_comm *comm);
     void *wrap_context;
     refusing_memory *refusing; /* the victim's memory; its inner one is set; NULL: none */
+    bool refuses_rank_0;       /* whose memory it is instead, as it decides for all */
 
     /* Of each rank, attached to its pool for the job; NULL: none. */
     ra_pattern_cache *caches[RING_JOB_RANKS_MAX];

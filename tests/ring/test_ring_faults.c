@@ -91,6 +91,36 @@ Test(fault, materialised_scores_that_do_not_fit_end_the_job_with_one_line)
             sweep_allocations(ra_kernel_standard(), false, 2, (ra_schedule)schedule, hosts);
 }
 
+/* Rank 0 takes memory to choose layout and schedule for all: where it gets none, nobody goes on
+   with a choice that was not made. */
+static void sweep_choices(bool own_hosts)
+{
+    refusing_memory memory = {.refused = true};
+    for (long n = 0; memory.refused; ++n) {
+        atomic_store(&memory.countdown, n);
+        atomic_store(&memory.refused, false);
+        ring_job job = small_job(2, RA_SCHEDULE_AUTO, 1);
+        job.config.layout = RA_LAYOUT_AUTO;
+        job.refusing = &memory;
+        job.refuses_rank_0 = true;
+        for (int rank = 0; rank < RANKS; ++rank)
+            job.hosts[rank] = own_hosts ? rank : 0;
+        captured_log_begin(&said);
+        ring_job_run(&job);
+        cr_assert_eq(job.status, memory.refused ? RA_ERR_NO_MEMORY : RA_OK, "allocation %ld: %s", n,
+                     ra_status_name(job.status));
+        cr_assert_eq(said.errors, memory.refused, "allocation %ld: %d lines", n, said.errors);
+        cr_assert_eq(job.leaked_bytes, 0, "allocation %ld leaks", n);
+        ring_job_free(&job);
+    }
+}
+
+Test(fault, a_choice_that_rank_0_has_no_memory_for_ends_the_job_with_one_line)
+{
+    sweep_choices(false);
+    sweep_choices(true);
+}
+
 /* The other ranks' number of head groups is no status. */
 Test(fault, memory_whose_room_is_unknown_ends_the_job_alike_on_all_ranks)
 {
