@@ -331,3 +331,19 @@ Test(ring, refuses_what_does_not_go_together)
     }
     ring_job_free(&job);
 }
+
+/* A group has at least one head of keys. */
+Test(ring, refuses_more_groups_than_there_are_heads_of_keys)
+{
+    captured_log said;
+    ring_job job = ring_job_heads(1, 10, 4, 2, 4, RA_F32);
+    for (int32_t groups = 2; groups <= 4; ++groups) {
+        job.config.head_groups = groups;
+        captured_log_begin(&said);
+        ring_job_run(&job);
+        cr_expect_eq(job.status, groups > 2 ? RA_ERR_INVALID : RA_OK, "%d groups", groups);
+        cr_expect_eq(said.errors, groups > 2, "%d groups", groups);
+        cr_expect(groups == 2 || strstr(said.line, "do not go together") != NULL, "%s", said.line);
+    }
+    ring_job_free(&job);
+}
