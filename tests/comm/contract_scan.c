@@ -86,8 +86,29 @@ static int scans_amid_a_transfer(ra_comm *comm)
     return failures;
 }
 
+/* Of GPUs too, though their sums are taken by the host's communicator. */
+static int counts_what_a_scan_moves(ra_comm *comm)
+{
+    enum { COUNT = 8193, BYTES = COUNT * sizeof(float) }; /* two pieces */
+    int const rank = ra_comm_rank(comm), size = ra_comm_size(comm);
+    bool const sends = rank + 1 < size, receives = rank > 0;
+    float *const own = calloc(COUNT, sizeof(float)), *const before = calloc(COUNT, sizeof(float));
+    ra_comm_stats stats;
+    int failures = 0;
+    ra_comm_reset_stats(comm);
+    EXPECT(ra_comm_exscan_f32(comm, "counted", RA_SCAN_UP, own, before, COUNT) == RA_OK);
+    ra_comm_read_stats(comm, &stats);
+    EXPECT(stats.sent_bytes == (sends ? BYTES : 0) && stats.sent_messages == (sends ? 2 : 0));
+    EXPECT(stats.received_bytes == (receives ? BYTES : 0));
+    EXPECT((stats.wait_ms > 0.0) == (size > 1));
+    free(own);
+    free(before);
+    return failures;
+}
+
 int contract_run_scans(ra_comm *comm)
 {
-    int const failures = scans_in_the_order_of_ranks(comm);
-    return failures > 0 ? failures : scans_amid_a_transfer(comm);
+    int failures = scans_in_the_order_of_ranks(comm);
+    failures += failures > 0 ? 0 : scans_amid_a_transfer(comm);
+    return failures > 0 ? failures : counts_what_a_scan_moves(comm);
 }
