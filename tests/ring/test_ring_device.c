@@ -260,3 +260,44 @@ Test(ring_device, a_rank_without_a_live_pair_sends_on_before_it_agrees)
         }
     cr_expect_eq(said.errors, 0);
 }
+
+/* ---- a pass that fails ----------------------------------------------------------------------- */
+
+static void do_nothing(void *context)
+{
+    (void)context;
+}
+
+/* Leaves work on the stream that touches no memory: tensors are gone before the ring is. */
+static ra_status forward_and_fail(ra_kernel *kernel, const ra_forward_step *step)
+{
+    ra_status status = late.forward(kernel, step);
+    if (status != RA_OK || step->pair.step != 1)
+        return status;
+    status = ra_kernel_finish(kernel);
+    if (standin_enter() == cudaSuccess)
+        (void)standin_enqueue((cudaStream_t)kernel->stream, do_nothing, kernel, sizeof(*kernel));
+    (void)standin_leave(cudaSuccess);
+    return status == RA_OK ? RA_ERR_CUDA : status;
+}
+
+/* Its kernels may still use messages' memory, which NCCL unmaps at once: the stand-in ends the
+   process where it would. */
+Test(ring_device, waits_for_kernels_of_a_failed_pass_before_it_gives_buffers_back)
+{
+    device_maker *make = ra_comm_create_nccl;
+    late = late_kernels();
+    ra_kernel_ops ops = late;
+    ops.forward = forward_and_fail;
+    ops.memory = ra_kernel_cpu(RA_ISA_AUTO)->memory; /* a GPU's tensors would wait for it */
+    ring_job job = make_job(3, 2, RA_SCHEDULE_DIRECT);
+    job.wrap_comm = wrap_on_gpu;
+    job.wrap_context = &make;
+    job.kernel = &ops;
+    ring_job_run(&job);
+    cr_expect_eq(job.status, RA_ERR_CUDA, "%s", ra_status_name(job.status));
+    cr_expect(job.in_pass);
+    cr_expect_eq(job.leaked_bytes, 0);
+    cr_expect_eq(standin.blocks + standin.events + standin.streams, 0);
+    ring_job_free(&job);
+}
