@@ -61,6 +61,10 @@ Test(topology, counts_parts_that_share_a_cache_or_memory)
     cr_expect_eq(t.l3.cores_most, 3);
     cr_expect_eq(t.numa.usable, 2);
     cr_expect_eq(t.allowed_cores, 16);
+    t = read_recorded(two_packages, "9,16-23");
+    cr_expect_eq(t.l3.usable, 2, "the first has none");
+    cr_expect_eq(t.l3.cores_least, 1);
+    cr_expect_eq(t.l3.cores_most, 4);
     t = read_recorded(MACHINES "/vm_1_of_2_cores.xml", NULL);
     cr_expect_eq(t.allowed_cores, 1);
     t = read_recorded("package:1 pu:6", NULL);
@@ -137,6 +141,9 @@ Test(topology, renders_two_lines)
     t.quota_cpus = 1.5;
     ra_topology_render(&t, text, sizeof(text));
     cr_expect_not_null(strstr(text, "1 usable by this process for 1.5 CPUs' time\n"));
+    t = read_recorded("numa:2 core:2 pu:1", NULL);
+    ra_topology_render(&t, text, sizeof(text));
+    cr_expect_not_null(strstr(text, ": 2 NUMA nodes, 4 cores ("), "%s", text);
 }
 
 Test(topology, sees_the_binding_of_this_thread)
@@ -207,6 +214,7 @@ Test(quota, is_read_of_version_1_groups_too)
 typedef struct sharing {
     const char *machine, *cpus[8];
     int threads[8];
+    double quota_cpus; /* of each host; 0: none */
 } sharing;
 
 static int share(ra_comm *comm, void *context)
@@ -215,8 +223,10 @@ static int share(ra_comm *comm, void *context)
     int const rank = ra_comm_rank(comm);
     ra_topology t;
     int threads = -1;
-    if (ra_topology_read_recorded(s->machine, s->cpus[rank], &t) != RA_OK ||
-        ra_topology_threads(&t, comm, &threads) != RA_OK)
+    if (ra_topology_read_recorded(s->machine, s->cpus[rank], &t) != RA_OK)
+        return 1;
+    t.quota_cpus = s->quota_cpus;
+    if (ra_topology_threads(&t, comm, &threads) != RA_OK)
         return 1;
     if (threads != s->threads[rank])
         fprintf(stderr, "rank %d: %d threads, not %d\n", rank, threads, s->threads[rank]);
@@ -254,4 +264,6 @@ Test(topology, ranks_of_other_hosts_have_cores_of_their_own)
 {
     static const int hosts[] = {0, 1, 0};
     expect_shares(3, hosts, (sharing){"package:1 core:8 pu:1", {"0-7", "0-7", "0-7"}, {4, 8, 4}});
+    expect_shares(3, hosts,
+                  (sharing){"package:1 core:8 pu:1", {"0-7", "0-7", "0-7"}, {2, 5, 2}, 5});
 }
