@@ -76,12 +76,22 @@ static ra_status create(size_t bytes, ra_window *window)
     return status;
 }
 
+/* The number of the next file: the same as before if none was left open. */
+static int next_file(void)
+{
+    int const file = dup(STDIN_FILENO);
+    close(file);
+    return file;
+}
+
 Test(window, is_reserved_in_pieces_and_the_others_are_told_of_each)
 {
     int64_t const bytes = 3 * PIECE + 7;
     ra_window window;
     files.refused = -1;
+    int const next = next_file();
     cr_assert_eq(create((size_t)bytes, &window), RA_OK);
+    cr_expect_eq(next_file(), next, "the mapping stays, the file does not");
     cr_expect_eq(files.calls, 4);
     cr_expect_geq(files.reserved_bytes, bytes, "every page");
     cr_expect_leq(files.largest_bytes, PIECE);
@@ -104,6 +114,7 @@ Test(window, that_a_signal_interrupts_is_reserved_all_the_same)
 
 Test(window, that_a_host_has_no_room_for_is_refused_at_any_piece)
 {
+    int const next = next_file();
     for (int piece = 0; piece < 3; piece++) {
         ra_window window = {0};
         files.calls = 0;
@@ -112,6 +123,7 @@ Test(window, that_a_host_has_no_room_for_is_refused_at_any_piece)
         cr_expect_eq(create(5 * PIECE / 2, &window), RA_ERR_NO_MEMORY);
         cr_expect_eq(files.calls, piece + 1);
         cr_expect_null(window.data);
+        cr_expect_eq(next_file(), next, "its file is left open");
     }
 }
 
@@ -140,7 +152,8 @@ Test(window, that_is_larger_than_a_file_may_be_is_none)
     cr_assert_eq(setrlimit(RLIMIT_FSIZE, &most), 0);
     captured_log_begin(&said);
     cr_expect_eq(create(2 << 20, &window), RA_ERR_UNSUPPORTED);
-    cr_expect_eq(said.warnings, 1);
+    cr_expect_eq(create(1 << 20, &window), RA_ERR_UNSUPPORTED, "with its meeting it is larger");
+    cr_expect_eq(said.warnings, 2);
     cr_expect_eq(files.calls, 0);
     cr_expect_eq(create(1 << 19, &window), RA_OK);
     ra_window_destroy(&window);
