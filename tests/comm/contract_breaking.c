@@ -15,6 +15,7 @@ static int stays_broken(ra_comm *comm)
     float value = 1, before = 1;
     ra_exchange const exchange = {"after the end", 0, .send = {0, &byte, 1}};
     ra_transfer *transfer = NULL;
+    ra_window window;
     int failures = 0;
     snprintf(mine, sizeof(mine), "(rank %d on host ", ra_comm_rank(comm));
     int const lines = contract_count_lines(mine, "");
@@ -31,6 +32,7 @@ static int stays_broken(ra_comm *comm)
         EXPECT(ra_comm_reduce_f64(comm, "after", RA_SUM, &number, 1) == RA_ERR_PEER);
         EXPECT(integer == 1 && number == 1);
         EXPECT(ra_comm_exscan_f32(comm, "after", RA_SCAN_UP, &value, &before, 1) == RA_ERR_PEER);
+        EXPECT(ra_window_create(comm, 1, &window) == RA_ERR_PEER);
     }
     EXPECT(contract_count_lines(mine, "") == lines);
     return failures;

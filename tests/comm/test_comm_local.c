@@ -157,6 +157,27 @@ Test(local, is_destroyed_with_transfers_in_flight_once_broken)
     ra_comm_destroy(comms[1]);
 }
 
+/* A receive of another length ends an exchange, though nobody has taken what it sends. */
+Test(local, waits_for_no_peer_of_what_is_refused)
+{
+    unsigned char in[8], out[8] = {0};
+    ra_exchange const both = {"both ways", 2, {1, out, 8}, {1, in, 8}};
+    ra_exchange const shorter = {"half of it", 2, .send = {0, out, 4}};
+    ra_transfer *transfers[2] = {NULL, NULL};
+    ra_comm *comms[2];
+    contract_capture_log();
+    cr_assert_eq(ra_comm_create_local(2, NULL, 60000, comms), RA_OK);
+    cr_assert_eq(ra_comm_start(comms[0], &both, &transfers[0]), RA_OK);
+    cr_expect_eq(ra_comm_missing_peer(comms[0], transfers[0]), 1);
+    cr_assert_eq(ra_comm_start(comms[1], &shorter, &transfers[1]), RA_OK);
+    cr_expect_eq(ra_comm_missing_peer(comms[0], transfers[0]), -1);
+    cr_expect_eq(ra_comm_wait(comms[0], transfers[0]), RA_ERR_PEER);
+    cr_expect_eq(contract_count_lines("both ways got 4 bytes instead of 8", "from rank 1)"), 1);
+    cr_expect_eq(ra_comm_wait(comms[1], transfers[1]), RA_OK);
+    for (int rank = 0; rank < 2; rank++)
+        ra_comm_destroy(comms[rank]);
+}
+
 Test(local, describes_itself)
 {
     ra_comm *comms[2];
