@@ -1,4 +1,5 @@
 #include "ring/ring_job.h"
+#include "comm/comm_internal.h"
 #include "ring/ring_internal.h"
 #include "support/poison_memory.h"
 
@@ -16,7 +17,7 @@ typedef struct rank_state {
     ra_status status;
     ra_ring_info info;
     int64_t sent_bytes, peak_bytes, leaked_bytes;
-    bool in_pass, failed_together, poll_stayed;
+    bool in_pass, failed_together, poll_stayed, left_comm;
     pthread_t thread;
 } rank_state;
 
@@ -230,6 +231,7 @@ static ra_status run_with_pools(rank_state *state)
             if (job->standing != NULL)
                 ra_ledger_read(ra_pool_ledger(state->pool), &job->standing[state->rank]);
             ra_ring_destroy(ring);
+            state->left_comm = state->comm->watch == NULL && state->comm->stream == NULL;
         }
         ra_kernel_fini(kernel);
     }
@@ -322,13 +324,14 @@ void ring_job_run(ring_job *job)
     rank_state states[RING_JOB_RANKS_MAX] = {0};
     job->sent_bytes = job->live_pairs = job->peak_bytes = job->leaked_bytes = 0;
     job->in_pass = false;
-    job->failed_together = job->same_status = job->poll_stayed = true;
+    job->failed_together = job->same_status = job->poll_stayed = job->left_comm = true;
     job->status = ra_comm_create_local(job->ranks, job->hosts,
                                        job->timeout_ms > 0 ? job->timeout_ms : 30000, comms);
     if (job->status != RA_OK)
         return;
     for (int r = 0; r < job->ranks; ++r) {
-        states[r] = (rank_state){.job = job, .rank = r, .comm = comms[r], .poll_stayed = true};
+        states[r] = (rank_state){
+            .job = job, .rank = r, .comm = comms[r], .poll_stayed = true, .left_comm = true};
         pthread_create(&states[r].thread, NULL, run_rank, &states[r]);
     }
     for (int r = 0; r < job->ranks; ++r)
@@ -338,6 +341,7 @@ void ring_job_run(ring_job *job)
             job->status = states[r].status; /* a peer's failure is told by the peer */
         job->in_pass |= states[r].in_pass;
         job->poll_stayed &= states[r].poll_stayed;
+        job->left_comm &= states[r].left_comm;
         job->failed_together &= states[r].failed_together;
         job->same_status &= states[r].status == states[0].status;
         job->sent_bytes += states[r].sent_bytes;

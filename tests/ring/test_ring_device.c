@@ -49,6 +49,7 @@ static void expect_same(ring_job *a, ring_job *b, const char *name)
     cr_assert_eq(a->status, RA_OK, "%s: %s", name, ra_status_name(a->status));
     cr_assert_eq(b->status, RA_OK);
     cr_expect_eq(a->leaked_bytes, 0);
+    cr_expect(a->left_comm, "%s", name);
     cr_expect_eq(memcmp(a->out, b->out, bytes), 0, "%s: out", name);
     cr_expect_eq(memcmp(a->dq, b->dq, bytes), 0, "%s: dq", name);
     cr_expect_eq(memcmp(a->dk, b->dk, bytes), 0, "%s: dk", name);
