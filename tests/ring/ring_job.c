@@ -323,6 +323,7 @@ void ring_job_run(ring_job *job)
     ra_comm *comms[RING_JOB_RANKS_MAX];
     rank_state states[RING_JOB_RANKS_MAX] = {0};
     job->sent_bytes = job->live_pairs = job->peak_bytes = job->leaked_bytes = 0;
+    job->tilemap_bytes = 0;
     job->in_pass = false;
     job->failed_together = job->same_status = job->poll_stayed = job->left_comm = true;
     job->status = ra_comm_create_local(job->ranks, job->hosts,
@@ -347,6 +348,7 @@ void ring_job_run(ring_job *job)
         job->sent_bytes += states[r].sent_bytes;
         job->live_pairs += states[r].info.live_pairs;
         job->leaked_bytes += states[r].leaked_bytes;
+        job->tilemap_bytes = ra_max_i64(job->tilemap_bytes, states[r].info.tilemap_bytes);
         job->peak_bytes =
             states[r].peak_bytes > job->peak_bytes ? states[r].peak_bytes : job->peak_bytes;
     }

@@ -50,7 +50,7 @@ typedef struct ring_job {
     ra_status status;  /* the first that is not RA_OK, lowest rank first */
     bool same_status;  /* on all ranks */
     ra_ring_info info; /* rank 0's */
-    int64_t sent_bytes, live_pairs, peak_bytes, leaked_bytes;
+    int64_t sent_bytes, live_pairs, peak_bytes, leaked_bytes, tilemap_bytes;
     bool poll_stayed; /* in the kernel, on all ranks, after every pass */
     bool left_comm;   /* a ring that has ended leaves nothing of its kernel in the communicator */
     bool in_pass;     /* it ended in a pass, on a rank at least */

@@ -92,6 +92,8 @@ static void compare(const ring_job *job, const ra_prediction *p, const char *wha
     cr_assert_eq((int64_t)p->sent_bytes, job->sent_bytes, "%s: sent %g, not %lld", what,
                  p->sent_bytes, (long long)job->sent_bytes);
     cr_assert_eq((int64_t)p->full_ring_bytes, job->info.full_ring_bytes, "%s", what);
+    cr_assert_eq(p->tilemap_bytes, job->tilemap_bytes, "%s: maps %lld, not %lld", what,
+                 (long long)p->tilemap_bytes, (long long)job->tilemap_bytes);
     for (size_t i = 0; i < sizeof(standing) / sizeof(standing[0]); ++i) {
         ra_category const category = standing[i];
         if (category == RA_MEM_WORKSPACE && job->config.comm_buffers == 0)
