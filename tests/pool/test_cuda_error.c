@@ -1,4 +1,5 @@
 /* Errors that stay, over the stand-in runtime. */
+#include "pool/cuda_error.h"
 #include "ringattn/device.h"
 #include "support/captured_log.h"
 #include "support/standin_cudart.h"
@@ -49,4 +50,17 @@ Test(cuda_error, that_is_unknown_before_a_gpu_is_used_loses_none)
     cr_expect_eq(ra_memory_device(0, &memory), RA_ERR_CUDA);
     cr_expect_eq(said.count, 2);
     cr_expect_not(ra_device_is_lost());
+}
+
+/* What was said when it was lost is the cause, of memory that it refuses too. */
+Test(cuda_error, of_a_gpu_that_is_lost_is_said_no_more)
+{
+    standin_reset();
+    captured_log_begin(&said);
+    cr_assert(ra_device_lose());
+    ra_cuda_warn(cudaErrorInvalidValue, "something could not be returned");
+    cr_expect_eq(ra_cuda_status(cudaErrorInvalidValue, "asking"), RA_ERR_CUDA);
+    cr_expect_eq(ra_cuda_status(cudaErrorMemoryAllocation, "asking"), RA_ERR_CUDA);
+    cr_expect_eq(ra_cuda_status_of_request(cudaErrorMemoryAllocation, "taking"), RA_ERR_CUDA);
+    cr_expect_eq(said.count, 0, "%s", said.line);
 }

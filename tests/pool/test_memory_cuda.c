@@ -410,10 +410,11 @@ Test(memory_cuda, an_error_that_stays_is_said_once_and_loses_the_gpu)
 Test(memory_cuda, where_giving_back_meets_it_first_the_next_call_says_it)
 {
     ra_memory const memory = device(0);
-    void *data = NULL;
+    void *data = NULL, *event = NULL;
     int64_t bytes = 0;
     cr_assert_eq(memory.ops->alloc(&memory, 4096, &data), RA_OK);
     standin.absent = cudaErrorLaunchFailure;
+    cr_expect_eq(memory.ops->event_record(&memory, NULL, &event), RA_ERR_CUDA);
     memory.ops->free(&memory, data, 4096);
     cr_expect_eq(said.errors + said.warnings, 0);
     cr_expect_not(ra_device_is_lost());
