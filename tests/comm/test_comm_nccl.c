@@ -46,11 +46,12 @@ Test(nccl, keeps_the_contract_on_1_to_4_ranks)
     contract_print_log();
 }
 
+/* What the first messages needed has been given back. */
 static int run_nothing(ra_comm *comm, void *context)
 {
     (void)comm;
     (void)context;
-    return 0;
+    return standin.blocks != 0;
 }
 
 /* Beside kernels that fill the GPU. */
