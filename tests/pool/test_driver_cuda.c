@@ -97,6 +97,30 @@ Test(driver_cuda, a_block_is_its_streams_until_work_is_done)
     cr_assert_eq(cudaStreamDestroy(stream), cudaSuccess);
 }
 
+/* Where room is short, all streams that have given back memory are waited for. */
+Test(driver_cuda, memory_of_several_streams_serves_another)
+{
+    enum { STREAMS = 3 };
+    cudaStream_t streams[STREAMS];
+    ra_block blocks[STREAMS], whole;
+    cr_assert_eq(open_pool(0, STREAMS * UNIT), RA_OK);
+    for (int i = 0; i < STREAMS; i++) {
+        streams[i] = make_stream();
+        cr_assert_eq(ra_pool_alloc(pool, RA_MEM_QKV, UNIT, (ra_stream *)streams[i], &blocks[i]),
+                     RA_OK);
+        cr_assert_eq(cudaMemsetAsync(blocks[i].data, 0, UNIT, streams[i]), cudaSuccess);
+    }
+    for (int i = 0; i < STREAMS; i++)
+        ra_pool_free(pool, (ra_stream *)streams[i], &blocks[i]);
+    cr_expect_eq(ra_pool_alloc(pool, RA_MEM_QKV, STREAMS * UNIT, NULL, &whole), RA_OK, "%s",
+                 said.line);
+    ra_pool_free(pool, NULL, &whole);
+    close_pool();
+    for (int i = 0; i < STREAMS; i++)
+        cr_assert_eq(cudaStreamDestroy(streams[i]), cudaSuccess);
+    cr_expect_eq(said.errors + said.warnings, 0, "%s", said.line);
+}
+
 /* A driver may keep what it was given back until the host has waited for the stream. */
 Test(driver_cuda, memory_that_is_idle_is_nobodys_reason_to_be_refused_and_goes_at_the_end)
 {
