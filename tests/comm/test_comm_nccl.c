@@ -89,6 +89,24 @@ Test(nccl, that_is_absent_is_said)
     cr_expect_eq(contract_count_lines("joining NCCL: ", "told to be absent"), 2);
 }
 
+static int expect_failed(ra_status status, void *context)
+{
+    (void)context;
+    return status != RA_ERR_NCCL;
+}
+
+/* Without a meeting no rank goes to it. */
+Test(nccl, nobody_joins_where_rank_0_cannot_open_the_meeting)
+{
+    device_ranks plan = {
+        .make = ra_comm_create_nccl, .timeout_ms = 60000, .refused = expect_failed};
+    standin_nccl.fail_call = 1;
+    cr_expect_eq(device_ranks_run(3, &plan), 0);
+    cr_expect_eq(standin_nccl.calls, 1);
+    cr_expect_eq(contract_count_lines("joining NCCL failed in NCCL (rank 0", ""), 1);
+    cr_expect_eq(contract_count_lines("", ""), 1);
+}
+
 Test(nccl, refuses_ranks_that_share_a_gpu)
 {
     unsetenv("NCCL_HOSTID");
