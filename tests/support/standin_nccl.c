@@ -103,8 +103,10 @@ static int group_is_over(void *context)
 static ncclResult_t fake_group_start(void)
 {
     ncclResult_t const error = enter();
-    if (error == ncclSuccess)
+    if (error == ncclSuccess) {
         open_group = calloc(1, sizeof(*open_group));
+        standin_nccl.open_groups++;
+    }
     return leave(error);
 }
 
@@ -147,6 +149,7 @@ static ncclResult_t fake_group_end(void)
 {
     ncclResult_t error = enter();
     group *const g = open_group;
+    standin_nccl.open_groups -= g != NULL;
     open_group = NULL;
     if (g != NULL && error == ncclSuccess && g->count > 0 && g->comm->waiting == NULL &&
         g->comm->polls == 0) {

@@ -28,6 +28,7 @@ typedef struct standin_nccl_state {
     int64_t taken_bytes;    /* of the device, by each communicator */
     int64_t blocks;         /* of its memory that there are */
     int64_t communicators;  /* that there are */
+    int64_t open_groups;    /* that have not been ended */
     int64_t aborted, destroyed; /* ever */
     int64_t on_first_gpu;       /* calls that end something, of threads that chose no GPU */
 } standin_nccl_state;
