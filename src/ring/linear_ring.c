@@ -76,8 +76,7 @@ static ra_status take_memory(ra_ring *ring)
     return status;
 }
 
-/* Work grows with rows here, not with the pairs that the layout counts. */
-static double row_imbalance(const ra_layout *layout, int64_t seq)
+double ra_linear_imbalance(const ra_layout *layout, int64_t seq)
 {
     int64_t most = 0;
     for (int r = 0; r < layout->ranks; ++r)
@@ -90,7 +89,7 @@ ra_status ra_linear_make(ra_ring *ring)
     ring->schedule = RA_SCHEDULE_SCAN;
     ring->rounds = 1;
     ring->linear.states_group = -1;
-    ring->layout.imbalance = row_imbalance(&ring->layout, ring->config.seq);
+    ring->layout.imbalance = ra_linear_imbalance(&ring->layout, ring->config.seq);
     int64_t room;
     ra_status status = ra_ring_read_room(ring, &room);
     if (status == RA_OK)

@@ -17,23 +17,20 @@ typedef struct linear_bytes {
     int64_t states, grads, prefixes, lines, sums;
 } linear_bytes;
 
-/* A thread has four tasks, or heads divide evenly; a segment has at least 256 rows. */
-static int64_t segments_of(int64_t heads, int64_t rows, int64_t threads)
-{
-    int64_t const wanted = 4 * threads, most = rows / 256;
-    if (threads == 1 || heads >= wanted || heads % threads == 0 || most < 2)
-        return 1;
-    return ra_min_i64(ra_div_ceil(wanted, heads), most);
-}
-
 static int64_t state_bytes(const ra_ring_config *c)
 {
-    return 4 * (int64_t)c->dim * (c->dim + 1);
+    return ra_linear_state_floats(c->dim) * (int64_t)sizeof(float);
 }
 
 static void raise_to(int64_t *bytes, int64_t least)
 {
     *bytes = ra_max_i64(*bytes, least);
+}
+
+static int64_t segments_of(const ra_predict_job *job, const ra_head_group *group, int64_t rows)
+{
+    return ra_linear_segments(job->request->ring.batch, group->kv_count, rows,
+                              job->request->threads);
 }
 
 static linear_bytes bytes_of(const ra_predict_job *job, int rank, int32_t groups)
@@ -44,8 +41,8 @@ static linear_bytes bytes_of(const ra_predict_job *job, int rank, int32_t groups
     linear_bytes b = {0};
     for (int i = 0; i < 2; ++i) {
         ra_head_group const group = ra_ring_group_of(c, groups, of_sizes[i]);
-        int64_t const heads = c->batch * group.kv_count, lanes = heads * state_bytes(c);
-        int64_t const states = lanes * segments_of(heads, rows, job->request->threads);
+        int64_t const lanes = c->batch * group.kv_count * state_bytes(c);
+        int64_t const states = lanes * segments_of(job, &group, rows);
         raise_to(&b.states, states);
         raise_to(&b.grads, c->backward ? states : 0);
         raise_to(&b.lines, c->backward ? 8 * c->batch * group.q_count * rows : 0);
@@ -142,8 +139,7 @@ static void fill_pass(const ra_predict_job *job, bool backward, int64_t rows,
 {
     const ra_ring_config *c = &job->request->ring;
     ra_head_group const group = ra_ring_group_of(c, job->groups, 0);
-    bool const one_state =
-        job->ranks == 1 && segments_of(c->batch * group.kv_count, rows, job->request->threads) == 1;
+    bool const one_state = job->ranks == 1 && segments_of(job, &group, rows) == 1;
     int const ways = c->linear == RA_LINEAR_CAUSAL ? 1 : 2;
     int const scans = ways * (backward && job->groups > 1 ? 2 : 1);
     pass->terms = ra_predict_linear_terms(job, backward, rows, !one_state);
@@ -173,9 +169,6 @@ void ra_predict_linear(ra_predict_job *job, ra_prediction *out)
     const ra_ring_config *c = &job->request->ring;
     double const forward =
         2.0 * c->dim * c->dim * (double)c->batch * (double)c->seq * (c->heads + c->kv_heads);
-    int64_t most = 0;
-    for (int r = 0; r < job->ranks; ++r)
-        most = ra_max_i64(most, job->rows[r].row_count);
     fill_memory(job, out);
     out->blocks_expected = job->diagonal != NULL;
     out->counted = job->followed_count == job->ranks && job->diagonal == NULL;
@@ -185,7 +178,7 @@ void ra_predict_linear(ra_predict_job *job, ra_prediction *out)
     out->schedule = job->schedule;
     out->head_groups = job->groups;
     out->rounds = job->rounds;
-    out->imbalance = (double)most * job->ranks / (double)c->seq;
+    out->imbalance = ra_linear_imbalance(&job->layout, c->seq);
     out->sent_bytes = sent_bytes(job);
     out->sent_network_bytes = sent_network_bytes(job);
     out->full_ring_bytes = ra_predict_full_ring_bytes(job);

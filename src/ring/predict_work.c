@@ -112,7 +112,7 @@ static void add_sums(const linear_rows *n, ra_pass_terms *t)
    out, once for all query heads that share them. */
 static double states_moved(const ra_predict_request *r, const linear_rows *n, int64_t rows)
 {
-    int64_t const floats = (int64_t)r->ring.dim * (r->ring.dim + 1);
+    int64_t const floats = ra_linear_state_floats(r->ring.dim);
     int64_t const cache = r->hardware != NULL ? r->hardware->cache_bytes : 0;
     bool const stay = rows * floats * (int64_t)sizeof(float) <= cache;
     return stay ? 0 : 2 * (double)floats * n->keys;

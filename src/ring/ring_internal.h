@@ -295,6 +295,9 @@ ra_pair_view ra_shared_grads(const ra_ring *ring, const ra_head_group *group, in
  */
 RA_CHECKED ra_status ra_linear_make(ra_ring *ring);
 void ra_linear_give(ra_ring *ring);
+/* Largest share of rows over the mean one: work grows with rows, not with the pairs that the layout
+   counts. */
+double ra_linear_imbalance(const ra_layout *layout, int64_t seq);
 RA_CHECKED ra_status ra_linear_forward_group(ra_ring *ring, const ra_ring_tensors *tensors,
                                              int32_t group);
 RA_CHECKED ra_status ra_linear_backward_group(ra_ring *ring, const ra_ring_tensors *tensors,
