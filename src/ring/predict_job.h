@@ -92,8 +92,8 @@ typedef struct ra_predict_plan {
 
 typedef struct ra_predict_job {
     const ra_predict_request *request;
-    ra_ledger *ledger; /* of the pattern's own description, and of the layout */
-    ra_pool *pool;
+    ra_ledger *ledger;    /* of the pattern's own description, and of the layout */
+    ra_pool *pool;        /* of host memory, in the mode that the job's own has there */
     ra_pattern *pattern;  /* if random blocks are too many, with all of them kept */
     ra_pattern *diagonal; /* the blocks that are surely kept; NULL: the pattern is exact */
     int64_t pattern_bytes;

@@ -53,15 +53,14 @@ static void raise_to(int64_t *bytes, int64_t least)
 int64_t ra_predict_entry_bytes(const ra_predict_job *job, ra_heads heads, int64_t pieces,
                                int64_t map_bytes)
 {
-    enum { LINE = 64, PAGE = 4096, SMALL = 64 << 10, RECORD_WORDS = 9 };
+    enum { LINE = 64, RECORD_WORDS = 9 };
+    ra_memory const memory = ra_memory_host();
     /* Where blocks are expected, the pattern is a window of blocks, whose key is a word shorter. */
-    int64_t const key = (int64_t)ra_pattern_cache_key_bytes(job->pattern, heads, pieces) +
-                        (job->diagonal != NULL ? 8 : 0);
-    int64_t const record = 8 * RECORD_WORDS + (int64_t)sizeof(ra_tilemap);
-    int64_t const bytes =
-        ra_div_ceil(record, LINE) * LINE + ra_div_ceil(key, LINE) * LINE + map_bytes;
-    int64_t const unit = bytes < SMALL ? LINE : PAGE;
-    return ra_div_ceil(bytes, unit) * unit;
+    size_t const key =
+        ra_pattern_cache_key_bytes(job->pattern, heads, pieces) + (job->diagonal != NULL ? 8 : 0);
+    size_t const record = 8 * RECORD_WORDS + sizeof(ra_tilemap);
+    return (int64_t)memory.ops->round(&memory, ra_round_up(record, LINE) + ra_round_up(key, LINE) +
+                                                   (size_t)map_bytes);
 }
 
 void ra_predict_add_map(const ra_predict_job *job, const ra_map_size *map, ra_map_sum *sum)

@@ -1,5 +1,6 @@
 /* The layout, the work of ranks, and the choice that `auto` takes. */
 #include "internal.h"
+#include "pool/pool_internal.h"
 #include "ring/predict_job.h"
 
 #include <math.h>
@@ -49,26 +50,6 @@ static int64_t round_up(int64_t bytes, int64_t unit)
     return ra_div_ceil(bytes, unit) * unit;
 }
 
-enum { LINE = 64, PAGE = 4096, SMALL = 64 << 10, GPU_LINE = 512, GPU_GRANULE = 2 << 20 };
-
-/* Lines of 64 below 64 KiB, pages above. */
-static int64_t round_plain(int64_t bytes)
-{
-    return round_up(bytes, bytes < SMALL ? LINE : PAGE);
-}
-
-/* The pool's classes: 64 to each power of two from 4 KiB to 1 MiB, whole pages from 64 KiB on. */
-static int64_t round_class(int64_t bytes)
-{
-    enum { FINE = 1 << 20, CLASSES = 64 };
-    int64_t power = PAGE;
-    if (bytes <= PAGE || bytes >= FINE)
-        return round_plain(bytes);
-    while (2 * power <= bytes)
-        power *= 2;
-    return round_up(bytes, bytes < SMALL ? power / CLASSES : ra_max_i64(PAGE, power / CLASSES));
-}
-
 int64_t ra_predict_bounded(double bytes)
 {
     return bytes < (double)RA_PREDICT_BYTES_MOST ? (int64_t)bytes : RA_PREDICT_BYTES_MOST;
@@ -76,13 +57,14 @@ int64_t ra_predict_bounded(double bytes)
 
 int64_t ra_predict_round(const ra_predict_job *job, int64_t bytes)
 {
+    enum { GPU_LINE = 512, GPU_GRANULE = 2 << 20 };
     const ra_predict_request *r = job->request;
+    if (!r->on_device)
+        return ra_predict_round_host(job, bytes);
     if (r->pool == RA_POOL_SIZE_CLASS)
-        return round_class(bytes);
-    if (r->on_device)
-        return round_up(bytes,
-                        bytes < GPU_GRANULE || r->pool == RA_POOL_DRIVER ? GPU_LINE : GPU_GRANULE);
-    return round_plain(bytes);
+        return (int64_t)ra_pool_class_bytes((size_t)bytes);
+    return round_up(bytes,
+                    bytes < GPU_GRANULE || r->pool == RA_POOL_DRIVER ? GPU_LINE : GPU_GRANULE);
 }
 
 int64_t ra_predict_round_buffer(const ra_predict_job *job, int64_t bytes)
@@ -94,7 +76,7 @@ int64_t ra_predict_round_buffer(const ra_predict_job *job, int64_t bytes)
 
 int64_t ra_predict_round_host(const ra_predict_job *job, int64_t bytes)
 {
-    return job->request->on_device ? round_plain(bytes) : ra_predict_round(job, bytes);
+    return (int64_t)ra_pool_round(job->pool, (size_t)bytes);
 }
 
 void ra_predict_free_rows(ra_predict_job *job)
