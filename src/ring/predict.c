@@ -140,15 +140,13 @@ static int32_t groups_of(const ra_predict_job *job, const ra_predict_plan *plan,
     return groups;
 }
 
-/* Choose the groups of plans of all heads, and see whether these fit, as the ring's judge. */
-static void choose_groups(ra_predict_job *job, const ra_predict_plan *plans, bool *fits_out,
-                          bool *never_out)
+/* Choose the groups of plans of all heads. Returns whether these fit. */
+static ra_verdict choose_groups(ra_predict_job *job, const ra_predict_plan *plans)
 {
     int32_t const asked = job->request->ring.head_groups;
     int const count = job->request->memory_bytes != INT64_MAX ? job->followed_count : 0;
     int64_t rooms[RA_PREDICT_RANKS_ALL], buffers;
-    *fits_out = true;
-    *never_out = false;
+    ra_verdict worst = RA_FITS;
     job->groups = asked != 0 ? asked : 1;
     for (int i = 0; i < count; ++i) {
         rooms[i] = room_of(job, &plans[i], job->followed[i]);
@@ -159,9 +157,10 @@ static void choose_groups(ra_predict_job *job, const ra_predict_plan *plans, boo
     for (int i = 0; i < count; ++i) {
         int64_t const needed =
             bytes_of_groups(job, &plans[i], job->followed[i], job->groups, &buffers);
-        *fits_out = *fits_out && needed <= rooms[i];
-        *never_out = *never_out || needed - buffers > rooms[i];
+        ra_verdict const found = ra_ring_judge(needed, buffers, rooms[i]);
+        worst = found > worst ? found : worst;
     }
+    return worst;
 }
 
 static void set_rounds(ra_predict_job *job, int32_t rounds, ra_schedule schedule)
@@ -178,17 +177,16 @@ static ra_status make_plans(ra_predict_job *job, ra_predict_plan **plans)
     ra_schedule const first = job->schedule;
     bool const sampled = job->sampled;
     for (bool last = false;;) {
-        bool fits, never;
         ra_status status = ra_predict_take(plans, job->followed_count, sizeof(**plans));
         if (status == RA_OK)
             status = ra_predict_plans(job, all, *plans);
         if (status != RA_OK)
             return status;
-        choose_groups(job, *plans, &fits, &never);
+        ra_verdict const found = choose_groups(job, *plans);
         int32_t const more = ra_plan_more_rounds(&job->request->ring, &job->teams, job->rounds);
-        bool const goes_on =
-            !fits && !never && more > 0 && job->looks * more <= ra_predict_looks_most * job->rounds;
-        if (fits || last || (!job->tried_rounds && !goes_on))
+        bool const goes_on = found == RA_FALLS_SHORT && more > 0 &&
+                             job->looks * more <= ra_predict_looks_most * job->rounds;
+        if (found == RA_FITS || last || (!job->tried_rounds && !goes_on))
             return RA_OK;
         ra_predict_free_plans(job, *plans);
         *plans = NULL;

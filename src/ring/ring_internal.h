@@ -254,6 +254,15 @@ RA_CHECKED ra_status ra_ring_make_windows(ra_ring *ring);
 ra_stored_grads ra_ring_direct_grads(const ra_ring *ring, const ra_plan *plan);
 void ra_ring_give_plan(ra_ring *ring, ra_plan *plan); /* and its maps; a zeroed one is fine */
 
+/* Whether a job fits with a plan. FALLS_SHORT: not with all its buffers, which more rounds make
+   smaller; NEVER_FITS: not even without them. A rank's larger value outweighs the others'. */
+typedef enum ra_verdict { RA_FITS, RA_FALLS_SHORT, RA_NEVER_FITS } ra_verdict;
+
+static inline ra_verdict ra_ring_judge(int64_t needed, int64_t buffers, int64_t room)
+{
+    return needed <= room ? RA_FITS : needed - buffers <= room ? RA_FALLS_SHORT : RA_NEVER_FITS;
+}
+
 /* Collective: bytes that this rank's ring may take beside the caller's tensors. Not read, and of no
    meaning, if neither groups nor rounds are chosen by it. */
 RA_CHECKED ra_status ra_ring_read_room(ra_ring *ring, int64_t *bytes_out);

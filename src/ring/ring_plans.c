@@ -119,18 +119,14 @@ static ra_status make_whole(ra_ring *ring, ra_plan *plan_out, int64_t *room_out)
     return status;
 }
 
-/* Whether the job fits with a plan. FALLS_SHORT: not with all its buffers, which more rounds make
-   smaller; NEVER_FITS: not even without them. A rank's larger value outweighs the others'. */
-typedef enum verdict { FITS, FALLS_SHORT, NEVER_FITS } verdict;
-
 /* Collective. */
-static ra_status judge(ra_ring *ring, const ra_plan *plan, int64_t room, verdict *verdict_out)
+static ra_status judge(ra_ring *ring, const ra_plan *plan, int64_t room, ra_verdict *verdict_out)
 {
     int64_t buffers;
     int64_t const needed = needed_bytes(ring, ring->group_count, plan, &buffers);
-    int64_t worst = needed <= room ? FITS : needed - buffers <= room ? FALLS_SHORT : NEVER_FITS;
+    int64_t worst = ra_ring_judge(needed, buffers, room);
     ra_status const status = ra_comm_reduce_i64(ring->comm, "rounds", RA_MAX, &worst, 1);
-    *verdict_out = (verdict)worst;
+    *verdict_out = (ra_verdict)worst;
     return status;
 }
 
@@ -142,7 +138,7 @@ static ra_status settle_rounds(ra_ring *ring, ra_plan *plan_out)
 {
     ra_schedule const first = ring->schedule;
     bool const chosen = ra_plan_more_rounds(&ring->config, &ring->teams, 1) > 0;
-    verdict found = FITS;
+    ra_verdict found = RA_FITS;
     int64_t room;
     for (;;) {
         ra_status status = make_whole(ring, plan_out, &room);
@@ -150,8 +146,8 @@ static ra_status settle_rounds(ra_ring *ring, ra_plan *plan_out)
             return status;
         status = judge(ring, plan_out, room, &found);
         int32_t const more = ra_plan_more_rounds(&ring->config, &ring->teams, ring->rounds);
-        bool const goes_on = found == FALLS_SHORT && more > 0;
-        if (status == RA_OK && (found == FITS || (ring->rounds == 1 && !goes_on)))
+        bool const goes_on = found == RA_FALLS_SHORT && more > 0;
+        if (status == RA_OK && (found == RA_FITS || (ring->rounds == 1 && !goes_on)))
             return RA_OK;
         ra_ring_give_plan(ring, plan_out);
         if (status != RA_OK)
