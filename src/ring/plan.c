@@ -108,14 +108,9 @@ static ra_status init_fetch_round(const team_plan *t, const int *owners, int cou
 static ra_status init_fetch(const team_plan *t, int distance, int turn, int s)
 {
     const ra_plan_request *request = t->request;
-    const ra_teams *teams = request->teams;
-    int const behind = ra_teams_behind(teams, t->team, distance);
-    int const left = ra_teams_size(teams, behind) - turn * t->size;
-    int const count = left < 0 ? 0 : left < t->size ? left : t->size;
-    const int *const owners =
-        teams->members + teams->begin[behind] + (count > 0 ? turn * t->size : 0);
+    int count, made = 0;
+    const int *const owners = ra_teams_owners(request->teams, t->team, distance, turn, &count);
     ra_status status = RA_OK;
-    int made = 0;
     for (; made < count && status == RA_OK; made += status == RA_OK) {
         ra_comm_beat(request->comm);
         status = ra_pattern_needed_rows(request->pattern, request->heads, &t->queries,

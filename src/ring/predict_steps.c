@@ -190,18 +190,14 @@ static ra_status team_step(const planning *p, int rank, int round, int distance,
     ra_predict_step *const step = &plan->steps[s];
     const ra_predict_job *job = p->job;
     const ra_teams *teams = &job->teams;
-    int const team = teams->team[rank], place = teams->place[rank];
-    int const size = ra_teams_size(teams, team);
-    int const of = ra_teams_behind(teams, team, distance);
+    int const team = teams->team[rank];
     int const readers = ra_teams_size(teams, ra_teams_ahead(teams, team, distance));
-    int const left = ra_teams_size(teams, of) - turn * size;
-    int const count = left < 0 ? 0 : left < size ? left : size;
-    ra_status status =
-        hold_of(p, rank, teams->members + teams->begin[of] + (count > 0 ? turn * size : 0), count,
-                round, plan, s);
+    int count;
+    const int *const owners = ra_teams_owners(teams, team, distance, turn, &count);
+    ra_status status = hold_of(p, rank, owners, count, round, plan, s);
     step->grad_rows = step->held_rows;
     step->grad_out_rows = step->fetched_rows;
-    if (place / readers == turn && status == RA_OK) {
+    if (teams->place[rank] / readers == turn && status == RA_OK) {
         ra_need sent = {0};
         status = ra_predict_need_of_round(job, need_of_team(p, rank, distance), round, &sent);
         step->sent_rows = step->grad_in_rows = sent.row_count;

@@ -27,6 +27,8 @@ int ra_teams_ahead(const ra_teams *teams, int team, int distance);
 int ra_teams_behind(const ra_teams *teams, int team, int distance);
 /** Steps for one distance: a member fetches rows of one owner at a time. The same on all ranks. */
 int ra_teams_turns(const ra_teams *teams, int distance);
+/** The owners in one of these turns: place p of `team` fetches from the p-th. */
+const int *ra_teams_owners(const ra_teams *teams, int team, int distance, int turn, int *count_out);
 /** The rows of all members, one after the other. */
 RA_CHECKED ra_status ra_teams_rows(const ra_teams *teams, int team, const ra_layout *layout,
                                    ra_pool *pool, ra_rowset *rows_out);

@@ -76,6 +76,15 @@ int ra_teams_turns(const ra_teams *teams, int distance)
     return most;
 }
 
+const int *ra_teams_owners(const ra_teams *teams, int team, int distance, int turn, int *count_out)
+{
+    int const size = ra_teams_size(teams, team), behind = ra_teams_behind(teams, team, distance);
+    int const owners = ra_teams_size(teams, behind);
+    int const first = turn * size < owners ? turn * size : owners;
+    *count_out = owners - first < size ? owners - first : size;
+    return teams->members + teams->begin[behind] + first;
+}
+
 ra_status ra_rowset_join(const ra_rowset *sets, const int *which, int count, ra_pool *pool,
                          ra_rowset *joined_out)
 {
