@@ -271,6 +271,11 @@ ra_status ra_plan_is_full(const ra_pattern *pattern, const ra_layout *layout, ra
     return RA_OK;
 }
 
+int ra_step_owner(const ra_step *step)
+{
+    return step->part_count == 1 ? step->parts[0].owner : -1;
+}
+
 int ra_plan_live_steps(const ra_plan *plan)
 {
     int live = 0;

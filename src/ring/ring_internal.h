@@ -147,6 +147,8 @@ RA_CHECKED ra_status ra_plan_is_full(const ra_pattern *pattern, const ra_layout 
 int ra_plan_count_steps(const ra_teams *teams, int rounds);
 /* What rounds auto tries if so many do not fit; 0: nothing more, or the steps get too many. */
 int32_t ra_plan_more_rounds(const ra_ring_config *config, const ra_teams *teams, int32_t rounds);
+/* The rank whose keys a step works on; -1: there are several. */
+int ra_step_owner(const ra_step *step);
 /** Steps that compute. */
 int ra_plan_live_steps(const ra_plan *plan);
 
@@ -366,8 +368,6 @@ static inline bool ra_ring_is_exchanging(const ra_ring *ring)
     return ring->keys_flight.transfer != NULL || ring->grads_flight.transfer != NULL;
 }
 
-/* The rank whose keys a step works on; -1: there are several. */
-int ra_step_owner(const ra_step *step);
 /*
  * A kernel's status, or, if its table takes memory in its steps, the worst of all ranks': so no
  * rank waits for one that has given up, and a job can go on to its next try. All wait for

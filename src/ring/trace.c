@@ -300,11 +300,6 @@ int64_t ra_ring_mark_step(const ra_ring *ring, const ra_plan *plan, int s)
     return ra_trace_begin(ring->trace, RA_TRACE_STEP, s, ra_step_owner(step), -1, step->map.k_rows);
 }
 
-int ra_step_owner(const ra_step *step)
-{
-    return step->part_count == 1 ? step->parts[0].owner : -1;
-}
-
 /*
  * Per pass: the pass, two barriers around it, three outputs zeroed. Per group: the group, delta,
  * zero twice, store three times, two barriers. Per step: the step, zero, pack, add, three barriers,
