@@ -60,8 +60,7 @@ static ra_status compute(forward_pass *pass, int s, const ra_pair_view *keys)
 {
     const ra_step *at = &pass->plan->steps[s];
     const ra_tilemap *map = &at->map;
-    if (pass->ring->mode == RA_RING_COMM_ONLY ||
-        (map->run_count == 0 && (s != 0 || pass->last != 0)))
+    if (pass->ring->mode == RA_RING_COMM_ONLY || (map->run_count == 0 && s != pass->first))
         return RA_OK;
     ra_forward_step step = pass->step;
     step.map = map;

@@ -208,7 +208,7 @@ ra_status ra_predict_crossing(ra_predict_job *job, double *rows_out)
         return count_hops(job, rows_out);
     int const asked = asked_count(job, 1);
     crossed_rows rows;
-    if (asked == 0 || asked < job->teams.count)
+    if (asked < job->teams.count)
         return count_for_teams(job, rows_out);
     ra_status const status =
         ask_teams(job, (ra_heads){0, 1, job->request->ring.heads}, asked, &rows);

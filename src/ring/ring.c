@@ -320,7 +320,7 @@ ra_status ra_ring_create(const ra_ring_config *config, const ra_pattern *pattern
     }
     RA_ASSERT(ring != NULL); /* that is what they have agreed on */
     ring->config = *config;
-    if (!(config->scale != 0))
+    if (config->scale == 0)
         ring->config.scale = (float)(1 / sqrt((double)config->dim));
     ring->pattern = pattern;
     ring->comm = comm;

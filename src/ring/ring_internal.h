@@ -418,7 +418,7 @@ static inline void ra_ring_mark_end(const ra_ring *ring, int64_t mark)
         ra_trace_end(ring->trace, mark);
 }
 
-/* This rank's rows of a tensor with so many heads, from head `head` on. */
+/* This rank's rows of a tensor with so many heads, from head `head_begin` on. */
 ra_view ra_ring_view(const ra_ring *ring, const void *data, ra_dtype dtype, int32_t heads,
                      int32_t head_begin);
 ra_pair_view ra_ring_own_keys(const ra_ring *ring, const ra_ring_tensors *tensors,
