@@ -24,8 +24,6 @@ typedef struct touching {
     int64_t stretch;          /* how many rows touched keys move until the next chunk */
     double chance;            /* that a block of the slice is kept */
     double rows_of_blocks;    /* that the current queries stand for */
-    int64_t visited;          /* counting only: needs == NULL, */
-    int64_t visits_most;      /* and then no further */
 } touching;
 
 /* Rows that a slice touches in one piece of an owner; with several phases, phase by phase. */
@@ -44,17 +42,15 @@ static ra_status touch_piece(touching *t, const ra_slice *slice, const ra_row_pi
             need->common = 0;
         if (range.count == 1)
             range.stride = 1;
-        if (t->chance < 1) {
-            ra_status const status = ra_predict_add_thin(need, range, t->chance, t->rows_of_blocks);
-            if (status != RA_OK)
-                return status;
-            continue;
+        if (t->chance >= 1) {
+            int64_t const left = keys->first + keys->rows.count - range.begin;
+            range.count = ra_min_i64((left - 1) / range.stride + 1,
+                                     range.count + t->stretch / (keys->rows.stride * range.stride));
         }
-        int64_t const left = keys->first + keys->rows.count - range.begin;
-        range.count = ra_min_i64((left - 1) / range.stride + 1,
-                                 range.count + t->stretch / (keys->rows.stride * range.stride));
-        ra_status const status = t->job->diagonal != NULL ? ra_predict_add_thin(need, range, 1, 1)
-                                                          : ra_predict_add_range(need, range);
+        ra_status const status =
+            t->job->diagonal != NULL
+                ? ra_predict_add_thin(need, range, t->chance, t->rows_of_blocks)
+                : ra_predict_add_range(need, range);
         if (status != RA_OK)
             return status;
     }
@@ -82,8 +78,6 @@ static ra_status touch(void *context, const ra_slice *slice)
     int64_t const last = slice->k_begin + slice->stride * (slice->k_count - 1);
     ra_range seen;
     ra_status status = RA_OK;
-    if (t->needs == NULL)
-        return ++t->visited > t->visits_most ? RA_ERR_UNSUPPORTED : RA_OK; /* enough is known */
     if (!ra_range_intersect((ra_range){slice->q_begin, slice->stride, slice->q_count}, t->q_rows,
                             &seen))
         return RA_OK;
@@ -148,14 +142,27 @@ static ra_status visit_rows_of_blocks(touching *t, int32_t layer, ra_range rows)
     return status;
 }
 
+typedef struct counting {
+    int64_t count, most;
+} counting;
+
+static ra_status count(void *context, const ra_slice *slice)
+{
+    counting *c = context;
+    (void)slice;
+    return ++c->count > c->most ? RA_ERR_UNSUPPORTED : RA_OK; /* enough is known */
+}
+
 /* How many slices rows have, counted up to `most`. */
-static ra_status count_slices(const touching *t, int32_t layer, ra_range rows, int64_t most,
+static ra_status count_slices(const ra_predict_job *job, int32_t layer, ra_range rows, int64_t most,
                               int64_t *count_out)
 {
-    touching counting = {.job = t->job, .visits_most = most};
-    ra_status const status = visit(&counting, layer, rows);
-    *count_out = counting.visited;
-    return counting.visited > most ? RA_OK : status;
+    counting c = {.most = most};
+    double chance;
+    ra_status const status = ra_predict_visit(
+        job, layer, rows.begin, rows.stride * (rows.count - 1) + 1, count, &c, &chance);
+    *count_out = c.count;
+    return c.count > most ? RA_OK : status;
 }
 
 /* Visit all rows at once if they have few slices; else queries that stand for others. */
@@ -169,12 +176,12 @@ static ra_status visit_piece(touching *t, int32_t layer, ra_range rows)
     int64_t const look = ra_min_i64(span, rows.count);
     ra_range const middle = {rows.begin + rows.stride * (rows.count / 2 / look * look), rows.stride,
                              ra_min_i64(look, rows.count)};
-    int64_t count, each;
-    ra_status status = count_slices(t, layer, rows, visits, &count);
-    if (status == RA_OK && count <= visits)
+    int64_t all, each;
+    ra_status status = count_slices(t->job, layer, rows, visits, &all);
+    if (status == RA_OK && all <= visits)
         return visit(t, layer, rows);
     if (status == RA_OK)
-        status = count_slices(t, layer, middle, visits, &each);
+        status = count_slices(t->job, layer, middle, visits, &each);
     if (status != RA_OK)
         return status;
     t->job->sampled = true;
