@@ -283,14 +283,14 @@ static void fill(const ra_predict_job *job, const ra_predict_bytes *totals, ra_p
     }
     if (job->has_crossed)
         out->sent_bytes = job->crossed_bytes;
-    /* Cutting maps takes scratch, which is not predicted, but while no tensor is there yet. Of some
-       tens of KiB it may be more than both. */
+    /* Cutting maps takes scratch, which is not predicted. It is given back before the tensors come,
+       so it makes the peak only if it is larger than they are, as it may be if the maps are. */
     if (!job->request->on_device && out->tilemap_bytes > out->floor_bytes)
         out->exact = false;
 }
 
-/* So it may be where a chunk meets many slices, whose pieces and their order take about so many
-   bytes each. Keys that others read in place are there already. */
+/* That scratch may also raise the peak where a chunk meets many slices: the pieces of each, and
+   their order, take about SLICE_BYTES. Keys that others read in place are there already. */
 static ra_status look_at_scratch(const ra_predict_job *job, ra_prediction *out)
 {
     enum { SLICE_BYTES = 512, SMALL_BYTES = 64 << 10 };

@@ -127,10 +127,10 @@ static int64_t look_rows(ra_range rows)
     return ra_max_i64(1, AREA_CHUNK / rows.stride); /* a look spans few rows */
 }
 
+/* Live pairs of some queries: of all, or of `looks` parts that stand for those around them. */
 static double area_of(ra_predict_job *job, ra_range rows, int64_t looks)
 {
     int64_t const look = look_rows(rows);
-    /* Exact as long as the sum over heads fits an integer; else in slices that do. */
     if (rows.count / look <= looks)
         return ra_predict_area(job, rows);
     double sum = 0;
