@@ -322,12 +322,8 @@ static ra_status charge(ra_nccl_comm *nccl, int64_t before_bytes, int64_t after_
     return status;
 }
 
-/* NCCL takes one rank per GPU; a host name of its own for each rank gets around that. `shared` is
-   the same on all ranks, so these need not agree. */
-static ra_status allow_sharing(const ra_comm *comm, bool shared)
+static ra_status refuse_sharing(const ra_comm *comm)
 {
-    if (!shared)
-        return RA_OK;
     if (comm->rank == 0)
         ra_log(RA_LOG_ERROR,
                "%s: ranks share a GPU, and NCCL takes one rank per GPU: start as many ranks on a "
@@ -359,7 +355,8 @@ static ra_status prepare_all(ra_nccl_comm *nccl)
     ra_status status = ra_comm_agree(nccl->base.base.of_host, preparing, prepare(nccl));
     if (status == RA_OK)
         status = ra_device_find_shared(nccl->base.base.of_host, &shared);
-    return status == RA_OK ? allow_sharing(&nccl->base.base, shared) : status;
+    /* All ranks know the same of sharing, so they need not agree on it. */
+    return status == RA_OK && shared ? refuse_sharing(&nccl->base.base) : status;
 }
 
 static ra_status begin(ra_nccl_comm *nccl)

@@ -120,13 +120,12 @@ void ra_mpi_beat(ra_comm *comm)
 static void listen(ra_mpi_comm *mpi)
 {
     int64_t const now_ns = ra_clock_ns();
-    int found = 1;
     if (now_ns - mpi->listened_ns < 1000000)
         return;
     mpi->listened_ns = now_ns;
-    for (int i = 0; i < mpi->base.size && found; i++) {
+    for (int i = 0; i < mpi->base.size; i++) {
         MPI_Status status;
-        found = 0;
+        int found = 0;
         if (MPI_Iprobe(MPI_ANY_SOURCE, RA_TAG_BEAT, mpi->handle, &found, &status) != MPI_SUCCESS ||
             !found)
             return;
