@@ -37,7 +37,7 @@ typedef struct invitation {
 
 static size_t meeting_begin(size_t bytes)
 {
-    return (bytes + 63) / 64 * 64;
+    return ra_round_up(bytes, 64);
 }
 
 static size_t mapped_bytes(const ra_window *window)
@@ -85,9 +85,10 @@ static int reserve(ra_comm *comm, int file, int64_t bytes)
 }
 
 /*
- * The first rank: take the memory, every page of it: otherwise the first touch of one too many
- * kills. The caller's ledger has checked the limit; more than the machine's memory is refused at
- * once. A system that forbids such files, or files so large, has no windows.
+ * The first rank: take the memory, every page of it, because touching a page that the machine does
+ * not have would end the process. The caller's ledger has checked the limit; more than the
+ * machine's memory is refused at once. A system that forbids such files, or files so large, has no
+ * windows.
  */
 static ra_status take(ra_comm *comm, const ra_window *window, int *file_out, invitation *invite)
 {
