@@ -42,10 +42,9 @@ static ra_status take_slot(ra_staged_comm *staged, ra_staged_slot *slot, size_t 
     ra_ledger *const ledger = staged->base.device.host_ledger;
     size_t const taken = pinned->ops->round(pinned, bytes);
     void *data = NULL;
-    ra_status status = RA_OK;
     if (slot->bytes >= bytes)
         return RA_OK;
-    status = ra_device_end_stream(&staged->base, (cudaStream_t)staged->base.base.stream);
+    ra_status status = ra_device_end_stream(&staged->base, (cudaStream_t)staged->base.base.stream);
     if (status != RA_OK)
         return status; /* which was said */
     give_slot(staged, slot);

@@ -102,15 +102,16 @@ static ra_status look_done(ra_nccl_comm *nccl, ra_nccl_transfer *t)
 {
     bool busy = false;
     ra_status const status = ra_nccl_look(nccl, t->base.base.operation, t->base.base.step, &busy);
-    cudaError_t const error =
-        status == RA_OK ? ra_cuda_forget(cudaEventQuery(t->done)) : cudaSuccess;
+    if (status != RA_OK)
+        return status;
+    cudaError_t const error = ra_cuda_forget(cudaEventQuery(t->done));
     if (error == cudaErrorNotReady) {
         if (t->base.is_ready)
             t->base.phase = "under way";
         return RA_OK;
     }
-    if (status != RA_OK || error != cudaSuccess)
-        return status != RA_OK ? status : ra_device_status(&nccl->base, &t->base, NULL, error);
+    if (error != cudaSuccess)
+        return ra_device_status(&nccl->base, &t->base, NULL, error);
     t->phase = RA_NCCL_DONE;
     t->base.phase = "done, its lengths are not";
     return RA_OK;
