@@ -103,11 +103,9 @@ void ra_devices_read(ra_devices *devices_out)
         d->runtime_version = 0;
     if (cudaDriverGetVersion(&d->driver_version) != cudaSuccess)
         d->driver_version = 0;
-    cudaError_t error = cudaGetDeviceCount(&count); /* which leaves the count as it is on error */
+    cudaError_t error = cudaGetDeviceCount(&count);
     if (error == cudaSuccess && count == 0)
         error = cudaErrorNoDevice;
-    if (error != cudaSuccess)
-        count = 0;
     for (int i = 0; i < count && i < RA_DEVICES_MAX && error == cudaSuccess; i++) {
         error = device_read(i, &d->list[i]);
         if (error == cudaSuccess)

@@ -19,7 +19,7 @@ void ra_marks_add(ra_marks *marks, const char *name, int32_t group, int32_t step
                   const int64_t *current_bytes)
 {
     if (marks->count == marks->most) {
-        marks->dropped_count += marks->items != NULL;
+        marks->dropped_count++;
         return;
     }
     ra_ledger_mark *const mark = &marks->items[marks->count++];

@@ -323,8 +323,6 @@ void ra_heap_fini(ra_pool *pool)
         /* Neighbours used on different streams, and lost chunks, were not joined. */
         for (ra_chunk *chunk = segment->first; chunk != NULL; chunk = chunk->after) {
             RA_ASSERT(chunk->idle);
-            if (!chunk->lost)
-                ra_idle_remove(heap, chunk);
             ra_chunk_set_use(pool, chunk, NULL);
         }
         heap->segments = segment->next;
