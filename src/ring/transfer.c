@@ -16,17 +16,15 @@ size_t ra_ring_grads_bytes(const ra_ring *ring, int32_t kv_heads, int64_t rows)
 ra_pair_view ra_ring_pair(const ra_ring *ring, int32_t kv_heads, void *data, ra_dtype dtype)
 {
     int64_t const dim = ring->config.dim, row = kv_heads * dim, half = ring->config.batch * row;
-    void *second = data != NULL ? (char *)data + half * (int64_t)ra_dtype_bytes(dtype) : NULL;
-    return (ra_pair_view){{.data = data,
+    ra_view const first = {.data = data,
                            .dtype = dtype,
                            .batch_stride = row,
                            .row_stride = 2 * half,
-                           .head_stride = dim},
-                          {.data = second,
-                           .dtype = dtype,
-                           .batch_stride = row,
-                           .row_stride = 2 * half,
-                           .head_stride = dim}};
+                           .head_stride = dim};
+    ra_view second = first;
+    if (data != NULL)
+        second.data = (char *)data + half * (int64_t)ra_dtype_bytes(dtype);
+    return (ra_pair_view){first, second};
 }
 
 static void skip_rows(ra_view *view, int64_t rows)
