@@ -248,8 +248,8 @@ typedef struct ra_predict_bytes {
     int64_t state, grads, delta, shared;       /* accumulators; the largest group's */
     int64_t held[2], partial[2];               /* buffers, each for its largest step */
     int64_t sent, arriving;                    /* one each, for all steps */
-    int64_t passing;                           /* most that is taken and given back within steps: */
-    int64_t passing_scores;                    /* scores, and buffers where none stand */
+    int64_t passing;                           /* most that is taken and given back within steps */
+    int64_t passing_scores;                    /* the part of scores; the rest are buffers */
     int64_t step_scores;                       /* of the largest forward step, where none is kept */
     int64_t scores;                            /* kept from the forward pass on */
     int64_t grad_scores;                       /* of the groups so far */

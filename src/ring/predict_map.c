@@ -57,8 +57,8 @@ typedef struct live_chunks {
     int32_t layer;
     int64_t looks, chunks;
     int64_t begin, first; /* of a range of them, and the look that it begins in */
-    int64_t at;           /* the chunk looked at last, */
-    bool live;            /* and whether it is in the range */
+    int64_t at;           /* the chunk looked at last */
+    bool live;            /* whether that is in the range */
 } live_chunks;
 
 /* The rows of [l->begin, end) that each of the looks up to `last` stands for. */

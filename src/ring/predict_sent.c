@@ -84,8 +84,8 @@ static double rows_for(const ra_predict_job *job, int index, const ra_need *need
  */
 
 enum {
-    ASKED_MOST = 1024, /* teams; of strided patterns, whose needs take longer, */
-    ASKED_MOST_STRIDED = 64,
+    ASKED_MOST = 1024,       /* teams */
+    ASKED_MOST_STRIDED = 64, /* of strided patterns, whose needs take longer */
     ASKED_LEAST = 16,
     ASKED_VISITS = 4 /* the part of the visits to slices that is theirs: one in so many */
 };

@@ -37,20 +37,22 @@ typedef struct ra_strip_mapper {
     bool shared;             /* a row was found in several tiles */
     ra_predict_looks *looks; /* of the plan, or NULL */
 
-    double chance; /* while slices are visited: of the one at hand, */
-    ra_range q_rows;
-    int64_t q_first;
-    ra_strip_list *to; /* and where its strips go */
+    /* While slices are visited: */
+    double chance;     /* that a block of the one at hand is kept */
+    ra_range q_rows;   /* global queries, */
+    int64_t q_first;   /* and the local number of their first */
+    ra_strip_list *to; /* where strips go */
 
     ra_strip_list strips; /* of the chunk at hand */
     int64_t *edges;
     int64_t edge_room;
     double tiles, runs, pairs, run_keys; /* likewise, one head */
 
-    bool none_full;      /* no block of keys can be */
-    ra_strip_list bands; /* block masks: the pattern's own strips of a block of queries, */
+    /* Of block masks, for a block of queries: */
+    bool none_full;      /* no block of keys can be full */
+    ra_strip_list bands; /* the pattern's own strips */
     ra_block_event *events;
-    ra_block_span *spans; /* and the blocks of keys that they meet, ascending */
+    ra_block_span *spans; /* the blocks of keys that these meet, ascending */
     int64_t event_count, event_room, span_count, span_room;
 } ra_strip_mapper;
 

@@ -49,7 +49,7 @@ RA_CHECKED ra_status ra_demand_init(const ra_pattern *pattern, const ra_layout *
                                     ra_demand *demand_out);
 void ra_demand_fini(ra_pool *pool, ra_demand *demand);
 
-/** How many rows, not their own, queries of these rows touch with any head: needed_rows twice. */
+/** How many rows beside their own the queries of these rows touch with any head. */
 RA_CHECKED ra_status ra_rowset_count_fetched(const ra_pattern *pattern, const ra_rowset *queries,
                                              ra_pool *pool, int64_t *rows_out);
 
