@@ -172,9 +172,9 @@ ra_status ra_ring_settle_groups(ra_ring *ring, ra_group_bytes *bytes_of, const v
     return RA_OK;
 }
 
-static ra_status take(ra_ring *ring, ra_category category, size_t bytes, ra_block *block)
+static ra_status take_accumulator(ra_ring *ring, size_t bytes, ra_block *block)
 {
-    return ra_pool_alloc(ring->pool, category, bytes, ring->kernel->stream, block);
+    return ra_pool_alloc(ring->pool, RA_MEM_ACCUMULATOR, bytes, ring->kernel->stream, block);
 }
 
 static ring_bytes needed_bytes(const ra_ring *ring)
@@ -231,9 +231,9 @@ ra_status ra_ring_make_memory(ra_ring *ring)
 {
     ring_bytes const bytes = needed_bytes(ring);
     ra_status status;
-    if ((status = take(ring, RA_MEM_ACCUMULATOR, bytes.state, &ring->state)) != RA_OK ||
-        (status = take(ring, RA_MEM_ACCUMULATOR, bytes.grads, &ring->grads)) != RA_OK ||
-        (status = take(ring, RA_MEM_ACCUMULATOR, bytes.delta, &ring->delta)) != RA_OK)
+    if ((status = take_accumulator(ring, bytes.state, &ring->state)) != RA_OK ||
+        (status = take_accumulator(ring, bytes.grads, &ring->grads)) != RA_OK ||
+        (status = take_accumulator(ring, bytes.delta, &ring->delta)) != RA_OK)
         return status;
     return take_buffers(ring, &bytes);
 }
@@ -241,12 +241,12 @@ ra_status ra_ring_make_memory(ra_ring *ring)
 /* Memory that all ranks of a host reach: gradients, and buffers if there are other hosts. */
 ra_status ra_ring_make_windows(ra_ring *ring)
 {
-    ring_bytes const bytes = needed_bytes(ring);
     int const buffers = ring->teams.count > 1 ? ring->config.comm_buffers : 0;
     bool const backward = ring->config.backward;
     ra_status status = RA_OK;
     if (ring->schedule != RA_SCHEDULE_SHARED)
         return RA_OK;
+    ring_bytes const bytes = needed_bytes(ring);
     if (backward)
         status =
             ra_shared_take(ring, RA_OK, RA_MEM_ACCUMULATOR, bytes.team_grads, &ring->grad_window);
