@@ -1,3 +1,4 @@
+/* Agreement of ranks. A file of its own: tests wrap the reduction that it calls, at link time. */
 #include "comm_internal.h"
 
 ra_status ra_comm_agree(ra_comm *comm, const char *operation, ra_status mine)
