@@ -30,6 +30,18 @@ typedef struct ra_range {
     int64_t begin, stride, count;
 } ra_range;
 
+/** The last of them; count >= 1. */
+static inline int64_t ra_range_last(ra_range range)
+{
+    return range.begin + range.stride * (range.count - 1);
+}
+
+/** Whether [first, last] and the span of a range, count >= 1, have a number in common. */
+static inline bool ra_range_meets(ra_range range, int64_t first, int64_t last)
+{
+    return range.begin <= last && ra_range_last(range) >= first;
+}
+
 typedef struct ra_slice {
     int64_t q_begin, q_count;
     int64_t k_begin, k_count;
@@ -126,10 +138,16 @@ typedef struct ra_rowset {
     ra_row_piece *pieces;
     int64_t piece_count;
     int64_t row_count;
-    bool sorted; /* local order is global order and no two pieces interleave */
+    int64_t overlap; /* of the pieces: see ra_row_pieces_overlap */
     ra_block block;
 } ra_rowset;
 
+/**
+ * How far pieces interleave, so that rows can be searched for: a piece with a row from the first
+ * one of piece i on is at most so many before piece i. 0: not at all, and local order is global
+ * order. -1: they do not begin in ascending order, so that any piece may hold any row. O(count).
+ */
+int64_t ra_row_pieces_overlap(const ra_row_piece *pieces, int64_t count);
 /** Build from ranges in the order given (copied); empty ranges are left out. On failure the set is
     empty. */
 RA_CHECKED ra_status ra_rowset_init(ra_pool *pool, const ra_range *ranges, int64_t count,
@@ -142,12 +160,14 @@ RA_CHECKED ra_status ra_rowset_slice(ra_pool *pool, const ra_rowset *set, int64_
 void ra_rowset_fini(ra_pool *pool, ra_rowset *set);
 /** The piece of a local number in [0, row_count), 0 for the empty set; O(log pieces). */
 int64_t ra_rowset_piece_of(const ra_rowset *set, int64_t local);
-/** Where to begin a search for global rows from `global` on: no piece before this one holds any. 0
-    unless sorted; O(log pieces). */
+/** Where a search for global rows from `global` on begins: no piece before this one holds any; and
+    where one for rows up to `global` ends: neither this piece nor one behind it holds any.
+    O(log pieces). */
 int64_t ra_rowset_piece_from(const ra_rowset *set, int64_t global);
+int64_t ra_rowset_piece_end(const ra_rowset *set, int64_t global);
 /** Global row of a local number in [0, row_count); O(log pieces). */
 int64_t ra_rowset_global(const ra_rowset *set, int64_t local);
-/** Local number of a global row, or -1; O(log pieces) where sorted, else O(pieces). */
+/** Local number of a global row, or -1; O(log pieces + overlap), or O(pieces) if that is -1. */
 int64_t ra_rowset_local(const ra_rowset *set, int64_t global);
 
 #ifdef __cplusplus

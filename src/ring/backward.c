@@ -195,8 +195,7 @@ static ra_status grads_arrive(backward_pass *pass, int s)
     if (status == RA_OK && step->grad_in_rows > 0) {
         ra_pair_view const from = grads_view(pass, ring->arriving.block.data);
         ra_row_piece whole = {{0, 1, step->grad_in_rows}, 0};
-        ra_rowset const all = {
-            .pieces = &whole, .piece_count = 1, .row_count = step->grad_in_rows, .sorted = true};
+        ra_rowset const all = {.pieces = &whole, .piece_count = 1, .row_count = step->grad_in_rows};
         bool const is_home = step->grad_home != NULL;
         ra_pair_view const to =
             is_home ? pass->own_grads : grads_view(pass, ra_region_data(partial_of(ring, s + 1)));

@@ -15,11 +15,6 @@ static void add_ranges(const ra_predict_job *job, int owner, const ra_range *ran
 {
     const ra_rowset *from = &job->rows[owner];
     int64_t piece = 0;
-    int64_t last = -1;
-    if (set->piece_count > 0) {
-        ra_range const before = set->pieces[set->piece_count - 1].rows;
-        last = before.begin + before.stride * (before.count - 1);
-    }
     for (int64_t i = 0; i < count; ++i) {
         ra_range const local = ranges[i];
         while (from->pieces[piece].first + from->pieces[piece].rows.count <= local.begin)
@@ -28,8 +23,6 @@ static void add_ranges(const ra_predict_job *job, int owner, const ra_range *ran
         ra_range const global = {rows.begin +
                                      rows.stride * (local.begin - from->pieces[piece].first),
                                  rows.stride * local.stride, local.count};
-        set->sorted = set->sorted && global.begin > last;
-        last = global.begin + global.stride * (global.count - 1);
         set->pieces[set->piece_count++] = (ra_row_piece){global, set->row_count};
         set->row_count += global.count;
     }
@@ -37,7 +30,7 @@ static void add_ranges(const ra_predict_job *job, int owner, const ra_range *ran
 
 static ra_status keys_init(int64_t pieces, ra_predict_keys *keys)
 {
-    *keys = (ra_predict_keys){.set = {.sorted = true}};
+    *keys = (ra_predict_keys){0};
     return ra_predict_take(&keys->set.pieces, pieces, sizeof(*keys->set.pieces));
 }
 
@@ -54,8 +47,10 @@ static ra_status keys_of(const ra_predict_job *job, int owner, const ra_need *ne
                          ra_predict_keys *keys)
 {
     ra_status const status = keys_init(need->count, keys);
-    if (status == RA_OK)
+    if (status == RA_OK) {
         add_need(job, owner, need, keys);
+        keys->set.overlap = ra_row_pieces_overlap(keys->set.pieces, keys->set.piece_count);
+    }
     return status;
 }
 
@@ -121,6 +116,7 @@ static ra_status hold(const planning *p, int rank, const int *owners, int count,
         if (apart)
             status = map_part(p, rank, owners[k], &needs[k], rows, step, k);
     }
+    held.set.overlap = ra_row_pieces_overlap(held.set.pieces, held.set.piece_count);
     if (status == RA_OK)
         status = ra_predict_map(job, p->heads, &job->rows[rank], &held, p->chunks, &plan->looks,
                                 &step->map);

@@ -42,12 +42,12 @@ static ra_status gather(void *context, const ra_slice *slice)
 {
     ra_strip_mapper *m = context;
     int64_t const last = slice->k_begin + slice->stride * (slice->k_count - 1);
-    for (int64_t i = ra_rowset_piece_from(m->keys, slice->k_begin); i < m->keys->piece_count; ++i) {
+    int64_t const end = ra_rowset_piece_end(m->keys, last);
+    for (int64_t i = ra_rowset_piece_from(m->keys, slice->k_begin); i < end; ++i) {
         const ra_row_piece *keys = &m->keys->pieces[i];
-        if (keys->rows.begin > last && m->keys->sorted)
-            break;
-        int64_t const phases =
-            keys->rows.begin > last ? 0 : ra_slice_phases(slice, m->q_rows, keys->rows);
+        if (!ra_range_meets(keys->rows, slice->k_begin, last))
+            continue;
+        int64_t const phases = ra_slice_phases(slice, m->q_rows, keys->rows);
         for (int64_t phase = 0; phase < phases; ++phase) {
             ra_strip strip;
             if (!make(m, slice, keys, phase, &strip))

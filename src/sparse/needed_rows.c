@@ -13,7 +13,7 @@ typedef struct marking {
     ra_range q_rows; /* of the piece of queries at hand */
     uint64_t *bits;
     int64_t full_begin, full_end; /* a range that is marked completely: the longest found so far */
-    bool unit_keys;               /* all pieces of keys have stride 1, and are sorted */
+    bool unit_keys;               /* all pieces of keys have stride 1, and do not interleave */
     int64_t stride; /* lcm of the local strides seen; 0: above RA_NEEDED_STRIDES_MAX */
 } marking;
 
@@ -108,9 +108,13 @@ static ra_status mark_slice(void *context, const ra_slice *slice)
             mark_range(m, lower_bound(m->keys, begin), lower_bound(m->keys, end));
         return RA_OK;
     }
-    for (int64_t i = 0; i < m->keys->piece_count; ++i) {
+    int64_t const last = slice->k_begin + slice->stride * (slice->k_count - 1);
+    int64_t const piece_end = ra_rowset_piece_end(m->keys, last);
+    for (int64_t i = ra_rowset_piece_from(m->keys, slice->k_begin); i < piece_end; ++i) {
         const ra_row_piece *piece = &m->keys->pieces[i];
         ra_local_slice local;
+        if (!ra_range_meets(piece->rows, slice->k_begin, last))
+            continue;
         int64_t const phases = ra_slice_phases(slice, m->q_rows, piece->rows);
         for (int64_t phase = 0; phase < phases; ++phase) {
             if (!ra_slice_restrict(slice, m->q_rows, piece->rows, phase, &local))
@@ -135,7 +139,7 @@ static bool has_unit_strides(const ra_rowset *set)
     for (int64_t i = 0; i < set->piece_count; ++i)
         if (set->pieces[i].rows.stride != 1)
             return false;
-    return set->sorted;
+    return set->overlap == 0;
 }
 
 static bool all_marked(const marking *m)

@@ -2,6 +2,20 @@
 
 #include "internal.h"
 
+int64_t ra_row_pieces_overlap(const ra_row_piece *pieces, int64_t count)
+{
+    int64_t most = 0, oldest = 0; /* the first piece that reaches the one at hand, or that one */
+    for (int64_t i = 1; i < count; ++i) {
+        int64_t const begin = pieces[i].rows.begin;
+        if (begin < pieces[i - 1].rows.begin)
+            return -1;
+        while (oldest < i && ra_range_last(pieces[oldest].rows) < begin)
+            ++oldest;
+        most = ra_max_i64(most, i - oldest);
+    }
+    return most;
+}
+
 ra_status ra_rowset_init(ra_pool *pool, const ra_range *ranges, int64_t count, ra_rowset *set_out)
 {
     *set_out = (ra_rowset){0};
@@ -13,18 +27,16 @@ ra_status ra_rowset_init(ra_pool *pool, const ra_range *ranges, int64_t count, r
         ra_pool_alloc(pool, RA_MEM_TILEMAP, (size_t)pieces * sizeof(ra_row_piece), NULL, &block);
     if (status != RA_OK)
         return status;
-    ra_rowset set = {.pieces = block.data, .sorted = true, .block = block};
-    int64_t last = -1;
+    ra_rowset set = {.pieces = block.data, .block = block};
     for (int64_t i = 0; i < count; ++i) {
         ra_range const rows = ranges[i];
         if (rows.count <= 0)
             continue;
         RA_ASSERT(rows.stride >= 1 && rows.begin >= 0);
-        set.sorted = set.sorted && rows.begin > last;
-        last = rows.begin + rows.stride * (rows.count - 1);
         set.pieces[set.piece_count++] = (ra_row_piece){rows, set.row_count};
         set.row_count += rows.count;
     }
+    set.overlap = ra_row_pieces_overlap(set.pieces, set.piece_count);
     *set_out = set;
     return RA_OK;
 }
@@ -82,7 +94,15 @@ int64_t ra_rowset_piece_of(const ra_rowset *set, int64_t local)
 
 int64_t ra_rowset_piece_from(const ra_rowset *set, int64_t global)
 {
-    return set->sorted ? last_piece(set, global, false) : 0;
+    return set->overlap < 0 ? 0 : ra_max_i64(0, last_piece(set, global, false) - set->overlap);
+}
+
+int64_t ra_rowset_piece_end(const ra_rowset *set, int64_t global)
+{
+    if (set->overlap < 0 || set->piece_count == 0)
+        return set->piece_count;
+    int64_t const last = last_piece(set, global, false);
+    return set->pieces[last].rows.begin <= global ? last + 1 : 0;
 }
 
 int64_t ra_rowset_global(const ra_rowset *set, int64_t local)
@@ -104,9 +124,8 @@ static int64_t local_in_piece(const ra_row_piece *piece, int64_t global)
 int64_t ra_rowset_local(const ra_rowset *set, int64_t global)
 {
     int64_t local = -1;
-    int64_t i = ra_rowset_piece_from(set, global);
-    int64_t const end = set->sorted ? ra_min_i64(i + 1, set->piece_count) : set->piece_count;
-    for (; i < end && local < 0; ++i)
+    int64_t const end = ra_rowset_piece_end(set, global);
+    for (int64_t i = ra_rowset_piece_from(set, global); i < end && local < 0; ++i)
         local = local_in_piece(&set->pieces[i], global);
     return local;
 }

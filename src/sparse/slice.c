@@ -65,8 +65,8 @@ bool ra_range_intersect(ra_range a, ra_range b, ra_range *out)
     *out = (ra_range){0, 1, 0};
     if (a.count <= 0 || b.count <= 0)
         return false;
-    int64_t const a_last = a.begin + a.stride * (a.count - 1);
-    int64_t const b_last = b.begin + b.stride * (b.count - 1);
+    int64_t const a_last = ra_range_last(a);
+    int64_t const b_last = ra_range_last(b);
     int64_t const first = ra_max_i64(a.begin, b.begin);
     int64_t const last = ra_min_i64(a_last, b_last);
     if (first > last)

@@ -59,18 +59,12 @@ static ra_status collect(void *context, const ra_slice *slice)
     ra_map_builder *b = context;
     const ra_rowset *keys = b->keys;
     int64_t const last = slice->k_begin + slice->stride * (slice->k_count - 1);
-    for (int64_t i = ra_rowset_piece_from(keys, slice->k_begin); i < keys->piece_count; ++i) {
-        const ra_range *rows = &keys->pieces[i].rows;
-        if (rows->begin > last) {
-            if (keys->sorted)
-                break;
-            continue;
-        }
-        ra_status const status = add_pieces(b, slice, &keys->pieces[i]);
-        if (status != RA_OK)
-            return status;
-    }
-    return RA_OK;
+    int64_t const end = ra_rowset_piece_end(keys, last);
+    ra_status status = RA_OK;
+    for (int64_t i = ra_rowset_piece_from(keys, slice->k_begin); i < end && status == RA_OK; ++i)
+        if (ra_range_meets(keys->pieces[i].rows, slice->k_begin, last))
+            status = add_pieces(b, slice, &keys->pieces[i]);
+    return status;
 }
 
 static int compare_pieces(const void *x, const void *y)

@@ -90,6 +90,72 @@ Test(rowset, a_slice_has_the_rows_of_its_local_numbers)
     }
 }
 
+/* Pieces that are disjoint but interleave; mostly in the order of their first rows. */
+static int64_t draw_pieces(test_rng *rng, ra_range pieces[], int64_t most)
+{
+    bool taken[120] = {false};
+    int64_t count = 0;
+    for (int64_t n = 0; n < most; ++n) {
+        ra_range const range = draw_range(rng);
+        bool free = range.count > 0;
+        for (int64_t row = 0; row < 120 && free; ++row)
+            free = !range_has(range, row) || !taken[row];
+        if (!free)
+            continue;
+        for (int64_t row = 0; row < 120; ++row)
+            taken[row] = taken[row] || range_has(range, row);
+        int64_t at = count++;
+        for (; at > 0 && pieces[at - 1].begin > range.begin && !test_rng_chance(rng, 0.05); --at)
+            pieces[at] = pieces[at - 1];
+        pieces[at] = range;
+    }
+    return count;
+}
+
+/* By the definition: how far before a piece there are rows from its first one on. */
+static int64_t overlap_of(const ra_range pieces[], int64_t count)
+{
+    int64_t most = 0;
+    for (int64_t i = 1; i < count; ++i)
+        for (int64_t j = i - 1; j >= 0; --j) {
+            if (j == i - 1 && pieces[j].begin > pieces[i].begin)
+                return -1;
+            if (ra_range_last(pieces[j]) >= pieces[i].begin && i - j > most)
+                most = i - j;
+        }
+    return most;
+}
+
+Test(rowset, rows_are_found_whatever_the_order_of_pieces)
+{
+    enum { MOST = 12 };
+    int seen[MOST + 1] = {0}; /* sets of each overlap; first, those in no order */
+    for (uint64_t n = 0; n < 4000; ++n) {
+        test_rng rng = {n};
+        ra_range pieces[MOST];
+        ra_rowset set;
+        int64_t const count = draw_pieces(&rng, pieces, test_rng_between(&rng, 0, MOST));
+        cr_assert_eq(ra_rowset_init(pool, pieces, count, &set), RA_OK);
+        cr_assert_eq(set.overlap, overlap_of(pieces, count), "case %d", (int)n);
+        ++seen[set.overlap + 1];
+        for (int64_t row = 0; row < 130; ++row) {
+            int64_t const from = ra_rowset_piece_from(&set, row);
+            int64_t const end = ra_rowset_piece_end(&set, row);
+            int64_t local = -1;
+            for (int64_t i = 0; i < count; ++i) {
+                cr_assert(i >= from || ra_range_last(pieces[i]) < row, "case %d", (int)n);
+                cr_assert(i < end || pieces[i].begin > row, "case %d", (int)n);
+                if (range_has(pieces[i], row))
+                    local = set.pieces[i].first + (row - pieces[i].begin) / pieces[i].stride;
+            }
+            cr_assert_eq(ra_rowset_local(&set, row), local, "case %d row %d", (int)n, (int)row);
+        }
+        ra_rowset_fini(pool, &set);
+    }
+    for (int i = 0; i < 5; ++i)
+        cr_expect_gt(seen[i], 100, "%d sets of overlap %d", seen[i], i - 1);
+}
+
 Test(slice, area_counts_the_live_pairs)
 {
     test_rng rng = {2};

@@ -89,8 +89,7 @@ ra_status ra_cuda_store(ra_kernel *kernel, const ra_kernel_shape *shape, int64_t
 {
     RA_ASSERT(from->dtype == RA_F32);
     ra_row_piece whole = {{0, 1, count}, 0};
-    ra_rowset const rows = {
-        .pieces = &whole, .piece_count = count > 0, .row_count = count, .sorted = true};
+    ra_rowset const rows = {.pieces = &whole, .piece_count = count > 0, .row_count = count};
     ra_cuda_rows r = begin_rows(RA_CUDA_STORE, shape, from, to);
     return move_rows(kernel, &rows, &r);
 }
