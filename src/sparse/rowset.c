@@ -2,6 +2,9 @@
 
 #include "internal.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 int64_t ra_row_pieces_overlap(const ra_row_piece *pieces, int64_t count)
 {
     int64_t most = 0, oldest = 0; /* the first piece that reaches the one at hand, or that one */
@@ -14,6 +17,18 @@ int64_t ra_row_pieces_overlap(const ra_row_piece *pieces, int64_t count)
         most = ra_max_i64(most, i - oldest);
     }
     return most;
+}
+
+static int compare_begins(const void *x, const void *y)
+{
+    const ra_row_piece *a = x, *b = y;
+    return (a->rows.begin > b->rows.begin) - (a->rows.begin < b->rows.begin);
+}
+
+void ra_row_pieces_sort(ra_row_piece *pieces, int64_t count)
+{
+    if (ra_row_pieces_overlap(pieces, count) < 0)
+        qsort(pieces, (size_t)count, sizeof(*pieces), compare_begins);
 }
 
 ra_status ra_rowset_init(ra_pool *pool, const ra_range *ranges, int64_t count, ra_rowset *set_out)

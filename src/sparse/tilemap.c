@@ -121,6 +121,26 @@ static ra_status fill_all(ra_map_builder *b, ra_tilemap *map)
     return RA_OK;
 }
 
+/* Keys of several owners, one after the other, are searched in the order of their first rows. */
+static ra_status order_keys(ra_map_builder *b, ra_rowset *ordered)
+{
+    const ra_rowset *keys = b->keys;
+    *ordered = (ra_rowset){0};
+    if (keys->overlap >= 0)
+        return RA_OK;
+    size_t const bytes = (size_t)keys->piece_count * sizeof(*keys->pieces);
+    ra_status const status = ra_pool_alloc(b->pool, RA_MEM_TILEMAP, bytes, NULL, &ordered->block);
+    if (status != RA_OK)
+        return status;
+    ordered->pieces = memcpy(ordered->block.data, keys->pieces, bytes);
+    ordered->piece_count = keys->piece_count;
+    ordered->row_count = keys->row_count;
+    ra_row_pieces_sort(ordered->pieces, ordered->piece_count);
+    ordered->overlap = ra_row_pieces_overlap(ordered->pieces, ordered->piece_count);
+    b->keys = ordered;
+    return RA_OK;
+}
+
 ra_status ra_tilemap_build(const ra_map_request *r, const ra_block_mask *mask, ra_pool *pool,
                            ra_map_take *take, void *context, ra_tilemap *map_out)
 {
@@ -137,12 +157,17 @@ ra_status ra_tilemap_build(const ra_map_request *r, const ra_block_mask *mask, r
                         .pool = pool,
                         .tile_rows = r->tile_rows};
     ra_tilemap map = {0};
+    ra_rowset ordered;
     int32_t layer_count;
-    ra_status status = count_all(&b, &layer_count);
+    ra_status status = order_keys(&b, &ordered);
+    if (status != RA_OK)
+        return status;
+    status = count_all(&b, &layer_count);
     if (status == RA_OK)
         status = take_arrays(&b, layer_count, r->by_keys, take, context, &map);
     if (status == RA_OK)
         status = fill_all(&b, &map);
+    ra_rowset_fini(pool, &ordered);
     ra_pool_free(pool, NULL, &b.pieces.block);
     ra_pool_free(pool, NULL, &b.cuts.block);
     ra_pool_free(pool, NULL, &b.parts.block);

@@ -156,6 +156,30 @@ Test(rowset, rows_are_found_whatever_the_order_of_pieces)
         cr_expect_gt(seen[i], 100, "%d sets of overlap %d", seen[i], i - 1);
 }
 
+/* Of several owners, as a tile map's keys are: the same pieces, with their local numbers. */
+Test(rowset, pieces_in_order_are_the_same_pieces)
+{
+    enum { MOST = 12 };
+    int moved = 0;
+    for (uint64_t n = 0; n < 500; ++n) {
+        test_rng rng = {n};
+        ra_range ranges[MOST];
+        ra_row_piece before[MOST], after[MOST];
+        int64_t const count = draw_pieces(&rng, ranges, MOST);
+        for (int64_t i = 0; i < count; ++i)
+            before[i] = after[i] = (ra_row_piece){ranges[i], 1000 + i};
+        ra_row_pieces_sort(after, count);
+        cr_assert_geq(ra_row_pieces_overlap(after, count), 0, "case %d", (int)n);
+        for (int64_t i = 0; i < count; ++i) {
+            int64_t const was = after[i].first - 1000;
+            cr_assert(was >= 0 && was < count);
+            cr_assert_eq(memcmp(&after[i], &before[was], sizeof(after[i])), 0, "case %d", (int)n);
+            moved += was != i;
+        }
+    }
+    cr_expect_gt(moved, 100);
+}
+
 Test(slice, area_counts_the_live_pairs)
 {
     test_rng rng = {2};
