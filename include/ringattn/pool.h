@@ -311,6 +311,8 @@ void ra_pool_set_keeper(ra_pool *pool, const ra_pool_keeper *keeper);
 
 /** Bytes that a request of `bytes` would be counted as. */
 size_t ra_pool_round(const ra_pool *pool, size_t bytes);
+/** The same in any pool of mode size_class, whatever its memory; at most 2^62. */
+size_t ra_pool_class_bytes(size_t bytes);
 /** Bytes that may still be requested, with idle segments and what a keeper would give up: the
     smaller of what the ledger's limit and the memory allow. */
 RA_CHECKED ra_status ra_pool_available(const ra_pool *pool, int64_t *bytes_out);

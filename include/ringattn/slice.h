@@ -149,8 +149,8 @@ typedef struct ra_rowset {
  */
 int64_t ra_row_pieces_overlap(const ra_row_piece *pieces, int64_t count);
 /** Put pieces in the order of their first rows. In a set of them global rows can be searched for,
-   but no local number, unless they were in that order. */
-void ra_row_pieces_sort(ra_row_piece *pieces, int64_t count);
+    but no local number, unless they were in that order. Returns their overlap. */
+int64_t ra_row_pieces_sort(ra_row_piece *pieces, int64_t count);
 /** Build from ranges in the order given (copied); empty ranges are left out. On failure the set is
     empty. */
 RA_CHECKED ra_status ra_rowset_init(ra_pool *pool, const ra_range *ranges, int64_t count,

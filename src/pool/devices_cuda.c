@@ -31,8 +31,9 @@ static cudaError_t describe(int index, ra_device *device)
     return cudaSuccess;
 }
 
-/* Properties, and the clock, cost a driver milliseconds (it asks the GPU itself), where other
-   attributes cost nothing. They do not change, and so are asked for once. */
+/* Properties, and the clock, take drivers a millisecond or more by what others measured, since they
+   ask the GPU itself; other attributes take nothing to speak of. They do not change, and so are
+   asked for once. */
 static cudaError_t describe_once(int index, ra_device *device)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;

@@ -87,8 +87,6 @@ typedef struct ra_bins {
     uint64_t filled[RA_POOL_BIN_WORDS]; /* one bit per bin */
 } ra_bins;
 
-/** What a request is rounded up to; at most 2^62. */
-size_t ra_pool_class_bytes(size_t bytes);
 /** The bin of a size: every chunk of a later bin is larger than all of this one. */
 int ra_pool_bin(size_t bytes);
 void ra_bins_add(ra_bins *bins, ra_chunk *chunk);

@@ -1,6 +1,5 @@
 /* The layout, the work of ranks, and the choice that `auto` takes. */
 #include "internal.h"
-#include "pool/pool_internal.h"
 #include "ring/predict_job.h"
 
 #include <math.h>

@@ -42,13 +42,6 @@ static void add_need(const ra_predict_job *job, int owner, const ra_need *need,
     keys->piece_count += need->piece_count;
 }
 
-/* As a tile map's keys are. */
-static void order(ra_rowset *set)
-{
-    ra_row_pieces_sort(set->pieces, set->piece_count);
-    set->overlap = ra_row_pieces_overlap(set->pieces, set->piece_count);
-}
-
 /* The keys of one owner alone. */
 static ra_status keys_of(const ra_predict_job *job, int owner, const ra_need *need,
                          ra_predict_keys *keys)
@@ -56,7 +49,7 @@ static ra_status keys_of(const ra_predict_job *job, int owner, const ra_need *ne
     ra_status const status = keys_init(need->count, keys);
     if (status == RA_OK) {
         add_need(job, owner, need, keys);
-        order(&keys->set);
+        keys->set.overlap = ra_row_pieces_sort(keys->set.pieces, keys->set.piece_count);
     }
     return status;
 }
@@ -123,7 +116,7 @@ static ra_status hold(const planning *p, int rank, const int *owners, int count,
         if (apart)
             status = map_part(p, rank, owners[k], &needs[k], rows, step, k);
     }
-    order(&held.set);
+    held.set.overlap = ra_row_pieces_sort(held.set.pieces, held.set.piece_count);
     if (status == RA_OK)
         status = ra_predict_map(job, p->heads, &job->rows[rank], &held, p->chunks, &plan->looks,
                                 &step->map);

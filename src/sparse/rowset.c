@@ -3,7 +3,6 @@
 #include "internal.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 int64_t ra_row_pieces_overlap(const ra_row_piece *pieces, int64_t count)
 {
@@ -25,10 +24,13 @@ static int compare_begins(const void *x, const void *y)
     return (a->rows.begin > b->rows.begin) - (a->rows.begin < b->rows.begin);
 }
 
-void ra_row_pieces_sort(ra_row_piece *pieces, int64_t count)
+int64_t ra_row_pieces_sort(ra_row_piece *pieces, int64_t count)
 {
-    if (ra_row_pieces_overlap(pieces, count) < 0)
-        qsort(pieces, (size_t)count, sizeof(*pieces), compare_begins);
+    int64_t const overlap = ra_row_pieces_overlap(pieces, count);
+    if (overlap >= 0)
+        return overlap;
+    qsort(pieces, (size_t)count, sizeof(*pieces), compare_begins);
+    return ra_row_pieces_overlap(pieces, count);
 }
 
 ra_status ra_rowset_init(ra_pool *pool, const ra_range *ranges, int64_t count, ra_rowset *set_out)

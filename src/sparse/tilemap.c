@@ -135,8 +135,7 @@ static ra_status order_keys(ra_map_builder *b, ra_rowset *ordered)
     ordered->pieces = memcpy(ordered->block.data, keys->pieces, bytes);
     ordered->piece_count = keys->piece_count;
     ordered->row_count = keys->row_count;
-    ra_row_pieces_sort(ordered->pieces, ordered->piece_count);
-    ordered->overlap = ra_row_pieces_overlap(ordered->pieces, ordered->piece_count);
+    ordered->overlap = ra_row_pieces_sort(ordered->pieces, ordered->piece_count);
     b->keys = ordered;
     return RA_OK;
 }

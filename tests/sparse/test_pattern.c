@@ -370,7 +370,7 @@ Test(pattern, needed_rows_that_are_far_apart_keep_their_stride)
    not go through all. */
 Test(pattern, needed_rows_of_segments_interleave_within_these_alone)
 {
-    enum { ROWS = 1 << 14, RANKS = 7, SEGMENT = 64, RATE = 3, HEADS = 2 };
+    enum { ROWS = 1 << 14, RANKS = 7, SEGMENT = 64, RATE = 3, OFFSETS = 2 };
     ra_range const own = {3, RANKS, (ROWS - 3) / RANKS}, other = {1, RANKS, (ROWS - 1) / RANKS};
     ra_pattern_config config = ra_pattern_config_dense();
     ra_pattern *pattern;
@@ -378,10 +378,10 @@ Test(pattern, needed_rows_of_segments_interleave_within_these_alone)
     config.segments = (const int64_t[]){SEGMENT};
     config.rates = (const int64_t[]){RATE};
     config.branch_count = 1;
-    cr_assert_eq(ra_pattern_create(&config, ROWS, HEADS, pool, &pattern), RA_OK);
+    cr_assert_eq(ra_pattern_create(&config, ROWS, OFFSETS, pool, &pattern), RA_OK);
     cr_assert_eq(ra_rowset_init(pool, &own, 1, &queries), RA_OK);
     cr_assert_eq(ra_rowset_init(pool, &other, 1, &keys), RA_OK);
-    cr_assert_eq(ra_pattern_needed_rows(pattern, (ra_heads){0, 1, HEADS}, &queries, &keys, pool,
+    cr_assert_eq(ra_pattern_needed_rows(pattern, (ra_heads){0, 1, OFFSETS}, &queries, &keys, pool,
                                         &needed, NULL),
                  RA_OK);
     cr_expect_geq(needed.piece_count, ROWS / SEGMENT);

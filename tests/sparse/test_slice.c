@@ -168,8 +168,9 @@ Test(rowset, pieces_in_order_are_the_same_pieces)
         int64_t const count = draw_pieces(&rng, ranges, MOST);
         for (int64_t i = 0; i < count; ++i)
             before[i] = after[i] = (ra_row_piece){ranges[i], 1000 + i};
-        ra_row_pieces_sort(after, count);
-        cr_assert_geq(ra_row_pieces_overlap(after, count), 0, "case %d", (int)n);
+        int64_t const overlap = ra_row_pieces_sort(after, count);
+        cr_assert_geq(overlap, 0, "case %d", (int)n);
+        cr_assert_eq(overlap, ra_row_pieces_overlap(after, count), "case %d", (int)n);
         for (int64_t i = 0; i < count; ++i) {
             int64_t const was = after[i].first - 1000;
             cr_assert(was >= 0 && was < count);
