@@ -243,27 +243,45 @@ static void expect_shares(int ranks, const int *hosts, sharing s)
 Test(topology, shares_cores_among_the_ranks_that_may_use_them)
 {
     static const char eight[] = "package:1 core:8 pu:1";
-    expect_shares(3, NULL, (sharing){eight, {"0-7", "0-7", "0-7"}, {2, 2, 2}});
-    expect_shares(4, NULL, (sharing){eight, {"0-3", "4-5", "6", "7"}, {4, 2, 1, 1}});
-    expect_shares(3, NULL, (sharing){eight, {"0-7", "0-3", "0-3"}, {5, 1, 1}});
-    expect_shares(4, NULL, (sharing){eight, {"0", "0", "0", "0-1"}, {1, 1, 1, 1}});
+    expect_shares(3, NULL,
+                  (sharing){.machine = eight, .cpus = {"0-7", "0-7", "0-7"}, .threads = {2, 2, 2}});
+    expect_shares(
+        4, NULL,
+        (sharing){.machine = eight, .cpus = {"0-3", "4-5", "6", "7"}, .threads = {4, 2, 1, 1}});
+    expect_shares(3, NULL,
+                  (sharing){.machine = eight, .cpus = {"0-7", "0-3", "0-3"}, .threads = {5, 1, 1}});
+    expect_shares(
+        4, NULL,
+        (sharing){.machine = eight, .cpus = {"0", "0", "0", "0-1"}, .threads = {1, 1, 1, 1}});
 }
 
 /* Six thirds, as they are added up, are a little less than two. */
 Test(topology, loses_no_core_to_rounding)
 {
-    expect_shares(3, NULL, (sharing){"package:1 core:6 pu:1", {"0-5", "0-5", "0-5"}, {2, 2, 2}});
+    expect_shares(3, NULL,
+                  (sharing){.machine = "package:1 core:6 pu:1",
+                            .cpus = {"0-5", "0-5", "0-5"},
+                            .threads = {2, 2, 2}});
 }
 
 Test(topology, shares_more_cores_than_a_word_has_bits)
 {
-    expect_shares(2, NULL, (sharing){"package:1 core:80 pu:1", {"0-63,70-79", "64-79"}, {69, 11}});
+    expect_shares(2, NULL,
+                  (sharing){.machine = "package:1 core:80 pu:1",
+                            .cpus = {"0-63,70-79", "64-79"},
+                            .threads = {69, 11}});
 }
 
 Test(topology, ranks_of_other_hosts_have_cores_of_their_own)
 {
     static const int hosts[] = {0, 1, 0};
-    expect_shares(3, hosts, (sharing){"package:1 core:8 pu:1", {"0-7", "0-7", "0-7"}, {4, 8, 4}});
     expect_shares(3, hosts,
-                  (sharing){"package:1 core:8 pu:1", {"0-7", "0-7", "0-7"}, {2, 5, 2}, 5});
+                  (sharing){.machine = "package:1 core:8 pu:1",
+                            .cpus = {"0-7", "0-7", "0-7"},
+                            .threads = {4, 8, 4}});
+    expect_shares(3, hosts,
+                  (sharing){.machine = "package:1 core:8 pu:1",
+                            .cpus = {"0-7", "0-7", "0-7"},
+                            .threads = {2, 5, 2},
+                            .quota_cpus = 5});
 }
