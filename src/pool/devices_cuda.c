@@ -146,9 +146,12 @@ ra_status ra_cuda_check_index(int index)
     return RA_ERR_UNSUPPORTED;
 }
 
+/* From the first question on, so that a line about a GPU that is lost meanwhile names this one. */
 ra_status ra_device_use(int index)
 {
+    int const before = used_index;
     ra_device device = {0};
+    used_index = index;
     ra_status status = ra_cuda_check_index(index);
     if (status == RA_OK)
         status = ra_cuda_status(device_read(index, &device), "asking what a GPU is");
@@ -156,8 +159,8 @@ ra_status ra_device_use(int index)
         status = refuse(index, &device);
     if (status == RA_OK)
         status = ra_cuda_status(cudaSetDevice(index), "choosing a GPU");
-    if (status == RA_OK)
-        used_index = index;
+    if (status != RA_OK)
+        used_index = before;
     return status;
 }
 

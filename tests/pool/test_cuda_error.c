@@ -52,6 +52,25 @@ Test(cuda_error, that_is_unknown_before_a_gpu_is_used_loses_none)
     cr_expect_not(ra_device_is_lost());
 }
 
+/* A process each, as above: how many GPUs there are, what this one is, and the choice. */
+ParameterizedTestParameters(cuda_error, while_a_gpu_is_chosen_loses_that_one)
+{
+    static int calls[] = {1, 2, 7, 9};
+    return cr_make_param_array(int, calls, sizeof(calls) / sizeof(calls[0]));
+}
+
+ParameterizedTest(int *call, cuda_error, while_a_gpu_is_chosen_loses_that_one)
+{
+    standin_reset();
+    captured_log_begin(&said);
+    standin.fail_call = *call;
+    standin.fail_error = cudaErrorIllegalAddress;
+    cr_expect_eq(ra_device_use(1), RA_ERR_CUDA);
+    cr_expect_eq(said.count, 1);
+    cr_expect_not_null(strstr(said.line, "GPU 1 is lost to this process"), "%s", said.line);
+    cr_expect_eq(ra_device_used(), 0);
+}
+
 /* What was said when it was lost is the cause, of memory that it refuses too. */
 Test(cuda_error, of_a_gpu_that_is_lost_is_said_no_more)
 {

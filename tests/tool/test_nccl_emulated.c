@@ -220,6 +220,7 @@ static bool is_lost_at(long act)
     return ended;
 }
 
+/* From when rank 1 has chosen its GPU. */
 Test(nccl_emulated, a_gpu_is_lost_with_one_line_or_when_nobody_needs_it_any_more)
 {
     enum { FIRST = 48, EVERY = 163, LAST = 84, LAST_EVERY = 14 };
