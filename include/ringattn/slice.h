@@ -30,16 +30,16 @@ typedef struct ra_range {
     int64_t begin, stride, count;
 } ra_range;
 
+/** How many numbers lie from the first to the last of them; count >= 1. */
+static inline int64_t ra_range_span(ra_range range)
+{
+    return range.stride * (range.count - 1) + 1;
+}
+
 /** The last of them; count >= 1. */
 static inline int64_t ra_range_last(ra_range range)
 {
-    return range.begin + range.stride * (range.count - 1);
-}
-
-/** Whether [first, last] and the span of a range, count >= 1, have a number in common. */
-static inline bool ra_range_meets(ra_range range, int64_t first, int64_t last)
-{
-    return range.begin <= last && ra_range_last(range) >= first;
+    return range.begin + ra_range_span(range) - 1;
 }
 
 typedef struct ra_slice {
@@ -48,6 +48,18 @@ typedef struct ra_slice {
     int64_t stride;
     int64_t lo, hi; /* RA_BAND_NONE_LO / _HI: unbounded */
 } ra_slice;
+
+static inline ra_range ra_slice_queries(const ra_slice *slice)
+{
+    ra_range const queries = {slice->q_begin, slice->stride, slice->q_count};
+    return queries;
+}
+
+static inline ra_range ra_slice_keys(const ra_slice *slice)
+{
+    ra_range const keys = {slice->k_begin, slice->stride, slice->k_count};
+    return keys;
+}
 
 /* Query heads begin + stride * x for 0 <= x < count. */
 typedef struct ra_heads {
@@ -142,6 +154,12 @@ typedef struct ra_rowset {
     ra_block block;
 } ra_rowset;
 
+/* The rest of a walk over pieces of a row set, which stays as it is meanwhile. */
+typedef struct ra_piece_walk {
+    const ra_row_piece *next, *end;
+    int64_t first, last; /* global rows */
+} ra_piece_walk;
+
 /**
  * How far pieces interleave, so that rows can be searched for: a piece with a row from the first
  * one of piece i on is at most so many before piece i. 0: not at all, and local order is global
@@ -163,11 +181,11 @@ RA_CHECKED ra_status ra_rowset_slice(ra_pool *pool, const ra_rowset *set, int64_
 void ra_rowset_fini(ra_pool *pool, ra_rowset *set);
 /** The piece of a local number in [0, row_count), 0 for the empty set; O(log pieces). */
 int64_t ra_rowset_piece_of(const ra_rowset *set, int64_t local);
-/** Where a search for global rows from `global` on begins: no piece before this one holds any; and
-    where one for rows up to `global` ends: neither this piece nor one behind it holds any.
-    O(log pieces). */
-int64_t ra_rowset_piece_from(const ra_rowset *set, int64_t global);
-int64_t ra_rowset_piece_end(const ra_rowset *set, int64_t global);
+/** A walk over the pieces whose rows may be among `rows`, count >= 1, in the set's order: those
+    whose spans meet. O(log pieces + overlap), or O(pieces) if that is -1, and what is met. */
+ra_piece_walk ra_rowset_walk(const ra_rowset *set, ra_range rows);
+/** The next of them; NULL: there is none. */
+const ra_row_piece *ra_piece_walk_next(ra_piece_walk *walk);
 /** Global row of a local number in [0, row_count); O(log pieces). */
 int64_t ra_rowset_global(const ra_rowset *set, int64_t local);
 /** Local number of a global row, or -1; O(log pieces + overlap), or O(pieces) if that is -1. */

@@ -75,19 +75,18 @@ static ra_status touch(void *context, const ra_slice *slice)
 {
     touching *t = context;
     const ra_predict_job *job = t->job;
-    int64_t const last = slice->k_begin + slice->stride * (slice->k_count - 1);
+    ra_range const keys = ra_slice_keys(slice);
+    int64_t const last = ra_range_last(keys);
     ra_range seen;
     ra_status status = RA_OK;
-    if (!ra_range_intersect((ra_range){slice->q_begin, slice->stride, slice->q_count}, t->q_rows,
-                            &seen))
+    if (!ra_range_intersect(ra_slice_queries(slice), t->q_rows, &seen))
         return RA_OK;
-    for (int64_t i = first_piece(job, slice->k_begin); i < job->piece_count && status == RA_OK;
-         ++i) {
+    for (int64_t i = first_piece(job, keys.begin); i < job->piece_count && status == RA_OK; ++i) {
         const ra_placed_piece *at = &job->placed[i];
         bool const skipped = at->owner >= t->skip_begin && at->owner < t->skip_end;
         if (at->begin > last)
             break;
-        if (!skipped && !t->needs[at->owner].full && at->last >= slice->k_begin)
+        if (!skipped && !t->needs[at->owner].full && at->last >= keys.begin)
             status = touch_piece(t, slice, at->piece, &t->needs[at->owner]);
     }
     return status;
@@ -96,8 +95,7 @@ static ra_status touch(void *context, const ra_slice *slice)
 static ra_status visit(touching *t, int32_t layer, ra_range rows)
 {
     t->q_rows = rows;
-    return ra_predict_visit(t->job, layer, rows.begin, rows.stride * (rows.count - 1) + 1, touch, t,
-                            &t->chance);
+    return ra_predict_visit(t->job, layer, rows.begin, ra_range_span(rows), touch, t, &t->chance);
 }
 
 /* About how many owners the slices of one row of blocks touch; else their pieces are all tried. */
@@ -117,7 +115,7 @@ static ra_status visit_rows_of_blocks(touching *t, int32_t layer, ra_range rows)
 {
     int64_t const size = t->job->request->pattern->block_size;
     int64_t const first = rows.begin / size;
-    int64_t const span = (rows.begin + rows.stride * (rows.count - 1)) / size - first + 1;
+    int64_t const span = ra_range_last(rows) / size - first + 1;
     int64_t const count = ra_min_i64(span, rows.count);
     int64_t const most = ra_max_i64(1, (int64_t)(THIN_VISITS_MAX / touched_owners(t->job)));
     int64_t const looks = ra_min_i64(count, most);
@@ -159,8 +157,8 @@ static ra_status count_slices(const ra_predict_job *job, int32_t layer, ra_range
 {
     counting c = {.most = most};
     double chance;
-    ra_status const status = ra_predict_visit(
-        job, layer, rows.begin, rows.stride * (rows.count - 1) + 1, count, &c, &chance);
+    ra_status const status =
+        ra_predict_visit(job, layer, rows.begin, ra_range_span(rows), count, &c, &chance);
     *count_out = c.count;
     return c.count > most ? RA_OK : status;
 }

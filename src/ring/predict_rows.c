@@ -102,8 +102,8 @@ static ra_status place_pieces(ra_predict_job *job)
     for (int r = 0; r < job->ranks && status == RA_OK; ++r)
         for (int64_t i = 0; i < job->rows[r].piece_count; ++i) {
             const ra_row_piece *piece = &job->rows[r].pieces[i];
-            int64_t const last = piece->rows.begin + piece->rows.stride * (piece->rows.count - 1);
-            job->placed[at++] = (ra_placed_piece){piece->rows.begin, last, r, piece};
+            job->placed[at++] =
+                (ra_placed_piece){piece->rows.begin, ra_range_last(piece->rows), r, piece};
         }
     if (status != RA_OK)
         return status;

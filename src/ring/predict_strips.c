@@ -41,12 +41,8 @@ ra_status ra_strips_push(ra_strip_list *list, const ra_strip *strip)
 static ra_status gather(void *context, const ra_slice *slice)
 {
     ra_strip_mapper *m = context;
-    int64_t const last = slice->k_begin + slice->stride * (slice->k_count - 1);
-    int64_t const end = ra_rowset_piece_end(m->keys, last);
-    for (int64_t i = ra_rowset_piece_from(m->keys, slice->k_begin); i < end; ++i) {
-        const ra_row_piece *keys = &m->keys->pieces[i];
-        if (!ra_range_meets(keys->rows, slice->k_begin, last))
-            continue;
+    ra_piece_walk walk = ra_rowset_walk(m->keys, ra_slice_keys(slice));
+    for (const ra_row_piece *keys; (keys = ra_piece_walk_next(&walk)) != NULL;) {
         int64_t const phases = ra_slice_phases(slice, m->q_rows, keys->rows);
         for (int64_t phase = 0; phase < phases; ++phase) {
             ra_strip strip;
@@ -70,9 +66,8 @@ ra_status ra_strips_gather(ra_strip_mapper *m, int32_t layer, int64_t begin, int
         ra_row_piece const cut = ra_row_piece_cut(&queries->pieces[i], begin, end);
         m->q_first = cut.first;
         m->q_rows = cut.rows;
-        ra_status const status =
-            ra_predict_visit(m->job, layer, m->q_rows.begin,
-                             m->q_rows.stride * (m->q_rows.count - 1) + 1, gather, m, &m->chance);
+        ra_status const status = ra_predict_visit(m->job, layer, m->q_rows.begin,
+                                                  ra_range_span(m->q_rows), gather, m, &m->chance);
         if (status != RA_OK)
             return status;
     }

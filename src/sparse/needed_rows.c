@@ -108,13 +108,9 @@ static ra_status mark_slice(void *context, const ra_slice *slice)
             mark_range(m, lower_bound(m->keys, begin), lower_bound(m->keys, end));
         return RA_OK;
     }
-    int64_t const last = slice->k_begin + slice->stride * (slice->k_count - 1);
-    int64_t const piece_end = ra_rowset_piece_end(m->keys, last);
-    for (int64_t i = ra_rowset_piece_from(m->keys, slice->k_begin); i < piece_end; ++i) {
-        const ra_row_piece *piece = &m->keys->pieces[i];
+    ra_piece_walk walk = ra_rowset_walk(m->keys, ra_slice_keys(slice));
+    for (const ra_row_piece *piece; (piece = ra_piece_walk_next(&walk)) != NULL;) {
         ra_local_slice local;
-        if (!ra_range_meets(piece->rows, slice->k_begin, last))
-            continue;
         int64_t const phases = ra_slice_phases(slice, m->q_rows, piece->rows);
         for (int64_t phase = 0; phase < phases; ++phase) {
             if (!ra_slice_restrict(slice, m->q_rows, piece->rows, phase, &local))
@@ -166,8 +162,8 @@ static ra_status mark(const ra_pattern *pattern, ra_heads heads, marking *m)
         for (int64_t i = m->queries->piece_count - 1; i >= 0; --i) {
             ra_range const rows = m->queries->pieces[i].rows;
             m->q_rows = rows;
-            ra_status const status = ra_pattern_visit(
-                pattern, layer, rows.begin, rows.stride * (rows.count - 1) + 1, mark_slice, m);
+            ra_status const status =
+                ra_pattern_visit(pattern, layer, rows.begin, ra_range_span(rows), mark_slice, m);
             if (status != RA_OK)
                 return status;
             if (i % 16 == 0 && all_marked(m))

@@ -172,8 +172,8 @@ int64_t ra_pattern_area(const ra_pattern *pattern, ra_range queries)
     int64_t total = 0;
     for (int32_t i = 0; i < pattern->layer_count && queries.count > 0; ++i) {
         area_state state = {queries, {0, 1, pattern->seq}, 0};
-        ra_status const status = ra_pattern_visit(
-            pattern, i, queries.begin, queries.stride * (queries.count - 1) + 1, add_area, &state);
+        ra_status const status =
+            ra_pattern_visit(pattern, i, queries.begin, ra_range_span(queries), add_area, &state);
         RA_ASSERT(status == RA_OK); /* add_area has no way to fail */
         total += state.area * pattern->layers[i].heads.count;
     }

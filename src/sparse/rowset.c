@@ -109,17 +109,27 @@ int64_t ra_rowset_piece_of(const ra_rowset *set, int64_t local)
     return last_piece(set, local, true);
 }
 
-int64_t ra_rowset_piece_from(const ra_rowset *set, int64_t global)
+ra_piece_walk ra_rowset_walk(const ra_rowset *set, ra_range rows)
 {
-    return set->overlap < 0 ? 0 : ra_max_i64(0, last_piece(set, global, false) - set->overlap);
+    int64_t const first = rows.begin, last = ra_range_last(rows);
+    int64_t begin = 0, end = set->piece_count;
+    if (set->piece_count == 0)
+        return (ra_piece_walk){0};
+    if (set->overlap >= 0) {
+        begin = ra_max_i64(0, last_piece(set, first, false) - set->overlap);
+        end = last_piece(set, last, false) + 1;
+    }
+    return (ra_piece_walk){set->pieces + begin, set->pieces + end, first, last};
 }
 
-int64_t ra_rowset_piece_end(const ra_rowset *set, int64_t global)
+const ra_row_piece *ra_piece_walk_next(ra_piece_walk *walk)
 {
-    if (set->overlap < 0 || set->piece_count == 0)
-        return set->piece_count;
-    int64_t const last = last_piece(set, global, false);
-    return set->pieces[last].rows.begin <= global ? last + 1 : 0;
+    while (walk->next < walk->end) {
+        const ra_row_piece *const piece = walk->next++;
+        if (piece->rows.begin <= walk->last && ra_range_last(piece->rows) >= walk->first)
+            return piece;
+    }
+    return NULL;
 }
 
 int64_t ra_rowset_global(const ra_rowset *set, int64_t local)
@@ -141,8 +151,9 @@ static int64_t local_in_piece(const ra_row_piece *piece, int64_t global)
 int64_t ra_rowset_local(const ra_rowset *set, int64_t global)
 {
     int64_t local = -1;
-    int64_t const end = ra_rowset_piece_end(set, global);
-    for (int64_t i = ra_rowset_piece_from(set, global); i < end && local < 0; ++i)
-        local = local_in_piece(&set->pieces[i], global);
+    ra_piece_walk walk = ra_rowset_walk(set, (ra_range){global, 1, 1});
+    const ra_row_piece *piece = NULL;
+    while (local < 0 && (piece = ra_piece_walk_next(&walk)) != NULL)
+        local = local_in_piece(piece, global);
     return local;
 }

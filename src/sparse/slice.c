@@ -200,8 +200,8 @@ bool ra_slice_restrict_loose(const ra_slice *s, ra_range q, ra_range k, int64_t 
                              ra_local_slice *out)
 {
     ra_range qs, ks;
-    if (!ra_range_intersect((ra_range){s->q_begin, s->stride, s->q_count}, q, &qs) ||
-        !ra_range_intersect((ra_range){s->k_begin, s->stride, s->k_count}, k, &ks))
+    if (!ra_range_intersect(ra_slice_queries(s), q, &qs) ||
+        !ra_range_intersect(ra_slice_keys(s), k, &ks))
         return false;
     int64_t lo = s->lo, hi = s->hi;
     if (!is_unbounded(s)) {

@@ -57,13 +57,11 @@ static ra_status add_pieces(ra_map_builder *b, const ra_slice *slice, const ra_r
 static ra_status collect(void *context, const ra_slice *slice)
 {
     ra_map_builder *b = context;
-    const ra_rowset *keys = b->keys;
-    int64_t const last = slice->k_begin + slice->stride * (slice->k_count - 1);
-    int64_t const end = ra_rowset_piece_end(keys, last);
+    ra_piece_walk walk = ra_rowset_walk(b->keys, ra_slice_keys(slice));
+    const ra_row_piece *keys = NULL;
     ra_status status = RA_OK;
-    for (int64_t i = ra_rowset_piece_from(keys, slice->k_begin); i < end && status == RA_OK; ++i)
-        if (ra_range_meets(keys->pieces[i].rows, slice->k_begin, last))
-            status = add_pieces(b, slice, &keys->pieces[i]);
+    while (status == RA_OK && (keys = ra_piece_walk_next(&walk)) != NULL)
+        status = add_pieces(b, slice, keys);
     return status;
 }
 
@@ -288,9 +286,8 @@ ra_status ra_map_builder_collect(ra_map_builder *b, int32_t layer, int64_t begin
         ra_row_piece const cut = ra_row_piece_cut(&queries->pieces[i], begin, end);
         b->q_first = cut.first;
         b->q_rows = cut.rows;
-        ra_status const status =
-            ra_pattern_visit(b->pattern, layer, b->q_rows.begin,
-                             b->q_rows.stride * (b->q_rows.count - 1) + 1, collect, b);
+        ra_status const status = ra_pattern_visit(b->pattern, layer, b->q_rows.begin,
+                                                  ra_range_span(b->q_rows), collect, b);
         if (status != RA_OK)
             return status;
     }

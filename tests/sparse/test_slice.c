@@ -139,15 +139,17 @@ Test(rowset, rows_are_found_whatever_the_order_of_pieces)
         cr_assert_eq(set.overlap, overlap_of(pieces, count), "case %d", (int)n);
         ++seen[set.overlap + 1];
         for (int64_t row = 0; row < 130; ++row) {
-            int64_t const from = ra_rowset_piece_from(&set, row);
-            int64_t const end = ra_rowset_piece_end(&set, row);
+            ra_range const rows = {row, 1 + row % 3, 1 + row % 5};
+            ra_piece_walk walk = ra_rowset_walk(&set, rows);
             int64_t local = -1;
             for (int64_t i = 0; i < count; ++i) {
-                cr_assert(i >= from || ra_range_last(pieces[i]) < row, "case %d", (int)n);
-                cr_assert(i < end || pieces[i].begin > row, "case %d", (int)n);
+                if (ra_range_last(pieces[i]) >= row && pieces[i].begin <= ra_range_last(rows))
+                    cr_assert_eq(ra_piece_walk_next(&walk), &set.pieces[i], "case %d row %d",
+                                 (int)n, (int)row);
                 if (range_has(pieces[i], row))
                     local = set.pieces[i].first + (row - pieces[i].begin) / pieces[i].stride;
             }
+            cr_assert_null(ra_piece_walk_next(&walk), "case %d row %d", (int)n, (int)row);
             cr_assert_eq(ra_rowset_local(&set, row), local, "case %d row %d", (int)n, (int)row);
         }
         ra_rowset_fini(pool, &set);
