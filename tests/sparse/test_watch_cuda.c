@@ -7,10 +7,24 @@
 
 #include <criterion/criterion.h>
 #include <string.h>
+#include <time.h>
 
 enum { TIMEOUT_MS = 64 };
 
+TestSuite(watch_cuda, .timeout = 100);
+
 static captured_log said;
+static int64_t set_ns; /* what the clock says; 0: the time */
+
+int __real_clock_gettime(clockid_t clock, struct timespec *time);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *time);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *time)
+{
+    if (set_ns == 0)
+        return __real_clock_gettime(clock, time);
+    *time = (struct timespec){.tv_sec = set_ns / 1000000000, .tv_nsec = set_ns % 1000000000};
+    return 0;
+}
 
 typedef struct job {
     ra_ledger *ledger;
@@ -193,6 +207,99 @@ Test(watch_cuda, loses_a_gpu_whose_last_look_hangs)
     cr_expect(ra_device_is_lost());
     end(&j);
     cr_expect_eq(said.errors, 1, "%s", said.line);
+}
+
+/* ---- by a clock that is set ------------------------------------------------------------------ */
+
+#define TIMEOUT_NS ((int64_t)TIMEOUT_MS * 1000000)
+#define LOOK_NS    (TIMEOUT_NS / 8)
+
+static ra_status look_after(job *j, int64_t ns)
+{
+    set_ns += ns;
+    return j->kernel.ops->watch(&j->kernel);
+}
+
+static void begin_to_hang(job *j)
+{
+    begin(j, RA_POOL_OFF);
+    set_ns = 1000000000;
+    hang(j);
+    for (int i = 0; i < 2; i++) /* that what was given before is over is nothing new then */
+        cr_assert_eq(look_after(j, LOOK_NS), RA_OK);
+    cr_assert_eq(ra_cuda_enter(&j->kernel), RA_OK);
+}
+
+/* The ninth, as the first may tell what was before the call. */
+Test(watch_cuda, loses_a_gpu_that_nine_looks_find_where_it_was)
+{
+    job j = {0};
+    begin_to_hang(&j);
+    for (int i = 0; i < 8; i++) {
+        cr_expect_eq(look_after(&j, LOOK_NS), RA_OK, "look %d", i);
+        cr_expect_eq(look_after(&j, 0), RA_OK, "too soon to be a look");
+    }
+    cr_expect_eq(look_after(&j, LOOK_NS - 1), RA_OK);
+    cr_expect_not(ra_device_is_lost());
+    cr_expect_eq(look_after(&j, 1), RA_ERR_TIMEOUT);
+    cr_expect(ra_device_is_lost());
+    end(&j);
+}
+
+/* As is one whose machine slept. */
+Test(watch_cuda, loses_none_for_a_process_that_was_suspended)
+{
+    job j = {0};
+    begin_to_hang(&j);
+    for (int i = 0; i < 8; i++)
+        cr_expect_eq(look_after(&j, 10 * TIMEOUT_NS), RA_OK, "look %d", i);
+    cr_expect_eq(look_after(&j, LOOK_NS - 1), RA_OK);
+    cr_expect_eq(look_after(&j, 1), RA_ERR_TIMEOUT);
+    end(&j);
+}
+
+/* Though nothing that was given before it is over. */
+Test(watch_cuda, a_call_has_the_whole_deadline)
+{
+    job j = {0};
+    begin_to_hang(&j);
+    for (int call = 0; call < 3; call++) {
+        for (int i = 0; i < 8; i++)
+            cr_expect_eq(look_after(&j, LOOK_NS), RA_OK, "call %d, look %d", call, i);
+        set_ns += LOOK_NS;
+        cr_assert_eq(ra_cuda_enter(&j.kernel), RA_OK);
+        cr_expect_eq(look_after(&j, 0), RA_OK, "it is not looked for at once");
+    }
+    for (int i = 0; i < 8; i++)
+        cr_expect_eq(look_after(&j, LOOK_NS), RA_OK, "look %d", i);
+    cr_expect_eq(look_after(&j, LOOK_NS), RA_ERR_TIMEOUT);
+    end(&j);
+}
+
+/* Polls until the deadline has passed, and no longer. */
+static void pass_a_quarter(void *context)
+{
+    ++*(int *)context;
+    set_ns += TIMEOUT_NS / 4;
+}
+
+Test(watch_cuda, waits_for_its_last_look_as_long_as_for_work)
+{
+    job j = {0};
+    int polls = 0;
+    begin(&j, RA_POOL_OFF);
+    ra_cuda_watch *const watch = enqueue_until_look(&j);
+    hang_on(watch->stream);
+    set_ns = 1000000000;
+    cr_assert_eq(ra_cuda_enter(&j.kernel), RA_OK);
+    cr_assert_eq(look_after(&j, LOOK_NS), RA_OK);
+    cr_assert(watch->asked);
+    j.kernel.poll = pass_a_quarter;
+    j.kernel.poll_context = &polls;
+    cr_expect_eq(ra_cuda_watch_wait(&j.kernel), RA_ERR_TIMEOUT);
+    cr_expect_eq(polls, 5);
+    cr_expect_eq(said.errors, 1);
+    end(&j);
 }
 
 Test(watch_cuda, names_the_step_that_was_given_last)
