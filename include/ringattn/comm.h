@@ -128,7 +128,8 @@ bool ra_comm_memory(ra_comm *comm, ra_memory *memory_out);
 /**
  * A watchdog for this rank's own GPU. While an exchange waits for work that was enqueued before it
  * on the rank's stream, no deadline runs; `watch` is called now and then instead. RA_OK: the GPU
- * makes progress, wait on. Any other status ends the wait, and has been logged. NULL: none.
+ * makes progress, wait on. Any other status ends the wait, and has been logged. NULL: none, and the
+ * deadline runs as for others.
  */
 typedef ra_status ra_comm_watch(void *context);
 void ra_comm_set_watch(ra_comm *comm, ra_comm_watch *watch, void *context);

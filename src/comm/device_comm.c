@@ -157,7 +157,8 @@ ra_status ra_device_look_ready(ra_device_comm *comm, ra_device_transfer *transfe
     cudaError_t const error = ra_cuda_forget(cudaEventQuery(transfer->ready));
     transfer->is_behind = error == cudaErrorNotReady;
     if (error == cudaErrorNotReady) {
-        ra_comm_beat(&comm->base);
+        if (comm->base.watch != NULL)
+            ra_comm_beat(&comm->base);
         return RA_OK;
     }
     transfer->is_ready = error == cudaSuccess;
@@ -166,17 +167,36 @@ ra_status ra_device_look_ready(ra_device_comm *comm, ra_device_transfer *transfe
 
 /* ---- waiting --------------------------------------------------------------------------------- */
 
-ra_status ra_device_end_stream(ra_device_comm *comm, cudaStream_t stream)
+/* While a stream is at work, for so long already. */
+static ra_status look_at_own_gpu(const ra_device_comm *comm, int64_t waited_ms)
 {
     const ra_comm *const base = &comm->base;
+    char where[128];
+    if (base->watch != NULL)
+        return base->watch(base->watch_context);
+    if (waited_ms <= base->timeout_ms)
+        return RA_OK;
+    if (ra_device_lose())
+        ra_log(RA_LOG_ERROR,
+               "GPU %d hangs: what messages wait for is not over after %g s (%s): look at the "
+               "kernel's log of that machine, or raise comm.timeout",
+               ra_device_used(), (double)base->timeout_ms / 1000.0,
+               ra_comm_where(base, -1, where, sizeof(where)));
+    return RA_ERR_TIMEOUT;
+}
+
+ra_status ra_device_end_stream(ra_device_comm *comm, cudaStream_t stream)
+{
     int64_t const begin_ns = ra_clock_ns();
+    int64_t waited_ns = 0; /* when the question is put */
     while (stream != NULL && !ra_device_is_lost() &&
            ra_cuda_forget(cudaStreamQuery(stream)) == cudaErrorNotReady) {
-        ra_status const seen = base->watch != NULL ? base->watch(base->watch_context) : RA_OK;
-        if (seen != RA_OK)
-            return seen;
+        ra_status const status = look_at_own_gpu(comm, waited_ns / 1000000);
+        if (status != RA_OK)
+            return status;
         ra_comm_beat(comm->base.of_host);
-        ra_pause(ra_clock_ns() - begin_ns);
+        ra_pause(waited_ns);
+        waited_ns = ra_clock_ns() - begin_ns;
     }
     return ra_device_is_lost() ? RA_ERR_TIMEOUT : RA_OK;
 }
@@ -202,18 +222,25 @@ static bool own_gpu_is_behind(const ra_device_comm *comm)
 
 /*
  * Whether a kernel of ours is at work: it may leave NCCL's no room, even if these were enqueued
- * before it. Only asked once a 16th of the deadline has passed; the caller then waits on and sends
- * heartbeats. Never without a watch, as then nobody would find out that the kernel hangs.
+ * before it. Only asked once a 16th of the deadline has passed.
  */
 static bool own_kernel_works(const ra_device_comm *comm, int64_t waited_ms)
 {
     const cudaStream_t stream = (cudaStream_t)comm->base.stream;
-    if (!comm->takes_multiprocessors || stream == NULL || comm->base.watch == NULL ||
-        ra_device_is_lost() || waited_ms < comm->base.timeout_ms / 16)
+    if (!comm->takes_multiprocessors || stream == NULL || ra_device_is_lost() ||
+        waited_ms < comm->base.timeout_ms / 16)
         return false;
     /* An error is met by whoever needs the stream. */
     cudaError_t const error = ra_cuda_forget(cudaStreamQuery(stream));
     return error == cudaErrorNotReady;
+}
+
+/* Whether it is our own GPU that others wait for. Without a watch nobody would find out that it
+   hangs: the deadline is for it, too, and others hear nothing meanwhile. */
+static bool own_gpu_is_late(const ra_device_comm *comm, int64_t waited_ms)
+{
+    return comm->base.watch != NULL &&
+           (own_gpu_is_behind(comm) || own_kernel_works(comm, waited_ms));
 }
 
 static ra_status wait_until_over(ra_device_comm *comm, ra_device_transfer *t)
@@ -231,10 +258,10 @@ static ra_status wait_until_over(ra_device_comm *comm, ra_device_transfer *t)
         }
         if (status != RA_OK || t->over)
             return status;
-        if (own_gpu_is_behind(comm) || own_kernel_works(comm, (now_ns - begin_ns) / 1000000)) {
-            begin_ns = now_ns; /* nobody else is late */
+        if (own_gpu_is_late(comm, (now_ns - begin_ns) / 1000000)) {
+            begin_ns = now_ns; /* nobody else is */
             ra_comm_beat(&comm->base);
-            status = comm->base.watch != NULL ? comm->base.watch(comm->base.watch_context) : RA_OK;
+            status = comm->base.watch(comm->base.watch_context);
             if (status != RA_OK)
                 return status;
         }

@@ -57,7 +57,7 @@ ra_device_transfer *ra_device_in_flight(const ra_device_comm *comm, int which);
 /** The transfer's span, if it is timed: begins, and ends, behind what is on a stream. */
 void ra_device_time_begin(ra_device_transfer *transfer, cudaStream_t stream);
 void ra_device_time_end(ra_device_transfer *transfer, cudaStream_t stream);
-/** Whether our stream has come to the transfer; until then sends heartbeats. */
+/** Whether our stream has come to the transfer; until then, if it is watched, sends heartbeats. */
 RA_CHECKED ra_status ra_device_look_ready(ra_device_comm *comm, ra_device_transfer *transfer);
 
 /**
@@ -71,7 +71,8 @@ const char *ra_device_record(const ra_device_comm *comm, char *text, size_t byte
 /**
  * Wait, with heartbeats, for a stream that ends by itself unless the GPU hangs: to be called before
  * a call that would wait for it without a deadline. Who gives up all the same need not ask:
- * @return what the watch has said; RA_ERR_TIMEOUT if the GPU is lost
+ * @return what the watch has said; RA_ERR_TIMEOUT if the GPU is lost, as it is without a watch once
+ *         the deadline has passed
  */
 ra_status ra_device_end_stream(ra_device_comm *comm, cudaStream_t stream);
 

@@ -88,7 +88,13 @@ static int ask_own_work(void *context)
     return own_work.is_over = true;
 }
 
-/* The communicator's own stream from now on, at work for DEADLINES; NULL: failed. */
+static ra_status find_it_well(void *context)
+{
+    (void)context;
+    return RA_OK;
+}
+
+/* The communicator's own stream from now on, watched and at work for DEADLINES; NULL: failed. */
 static cudaStream_t begin_own_work(ra_comm *comm, own_end how)
 {
     cudaStream_t stream = NULL;
@@ -102,6 +108,7 @@ static cudaStream_t begin_own_work(ra_comm *comm, own_end how)
     if (standin_leave(standin_enqueue_wait(stream, ask_own_work, comm, 0)) != cudaSuccess)
         return NULL;
     ra_comm_set_stream(comm, (ra_stream *)stream);
+    ra_comm_set_watch(comm, find_it_well, NULL);
     ra_comm_set_timeout(comm, TIMEOUT_MS);
     return stream;
 }
@@ -143,10 +150,31 @@ Test(nccl_order, begins_after_our_own_stream_and_does_not_time_it)
     cr_expect_eq(contract_count_lines("", ""), 0);
 }
 
-static ra_status find_it_well(void *context)
+/* Nobody would find out that it hangs. */
+static int wait_unwatched(ra_comm *comm, void *context)
 {
+    char out[4] = "abc", in[4] = "";
+    ra_exchange const exchange = {"after our own work", 0, {0, out, 4}, {0, in, 4}};
+    ra_transfer *transfer = NULL;
     (void)context;
-    return RA_OK;
+    int failures =
+        ra_comm_start(comm, &exchange, &transfer) != RA_OK || ra_comm_wait(comm, transfer) != RA_OK;
+    cudaStream_t const stream = begin_own_work(comm, GOES_ON);
+    ra_comm_set_watch(comm, NULL, NULL);
+    failures += stream == NULL || ra_comm_start(comm, &exchange, &transfer) != RA_OK;
+    pause_ns = PAUSE_NS;
+    failures += ra_comm_wait(comm, transfer) != RA_ERR_TIMEOUT || own_work.is_over;
+    own_work.is_over = true;
+    ra_comm_abort(comm, 5);
+    return failures + (cudaStreamDestroy(stream) != cudaSuccess);
+}
+
+Test(nccl_order, times_our_own_stream_if_nobody_watches_it)
+{
+    device_ranks plan = {
+        .make = ra_comm_create_staged, .timeout_ms = 60000, .body = wait_unwatched};
+    cr_expect_eq(device_ranks_run(1, &plan), 0);
+    cr_expect_geq(contract_count_lines("after our own work timed out", ""), 1);
 }
 
 /*
@@ -205,7 +233,6 @@ static int wait_behind_a_failure(ra_comm *comm, void *context)
     (void)context;
     if (rank == 0) {
         stream = begin_own_work(comm, GOES_ON);
-        ra_comm_set_watch(comm, find_it_well, NULL);
         failures += stream == NULL;
     } else {
         failures += ra_comm_barrier(comm, "rank 0 has begun") != RA_OK;
@@ -335,7 +362,8 @@ static int give_up(ra_comm *comm, void *context)
     }
     cudaStream_t const stream = begin_own_work(comm, STANDS_STILL);
     standin.hangs = context != NULL; /* as far as calls know that would wait for it */
-    ra_comm_set_watch(comm, standin.hangs ? lose_gpu : NULL, NULL);
+    if (standin.hangs)
+        ra_comm_set_watch(comm, lose_gpu, NULL);
     int failures = stream == NULL || ra_comm_start(comm, &exchange, &transfer) != RA_OK;
     for (int i = 0; i < 50; i++)
         failures += ra_comm_missing_peer(comm, transfer) < 0; /* until it is on its stream */
@@ -365,6 +393,17 @@ Test(nccl_order_lost, gives_up_behind_a_kernel_that_hangs)
         .make = ra_comm_create_nccl, .timeout_ms = 60000, .body = give_up, .context = &plan};
     cr_expect_eq(device_ranks_run(1, &plan), 0);
     cr_expect_eq(standin_nccl.aborted, 0);
+}
+
+/* Before it aborts, NCCL's has to wait for the stream once more, and as long. */
+Test(nccl_order_lost, gives_up_behind_a_kernel_that_nobody_watches)
+{
+    device_ranks plan = {.make = ra_comm_create_nccl, .timeout_ms = 60000, .body = wait_unwatched};
+    cr_expect_eq(device_ranks_run(1, &plan), 0);
+    cr_expect_geq(contract_count_lines("after our own work timed out", ""), 1);
+    cr_expect_eq(contract_count_lines("GPU 0 hangs", ""), 1);
+    cr_expect_eq(standin_nccl.aborted, 0);
+    cr_expect(ra_device_is_lost());
 }
 
 /* ---- a collective that fails beside an exchange ---------------------------------------------- */
