@@ -14,13 +14,15 @@ enum { SAMPLE_CHARACTERS = 11, MARGIN_CHARACTERS = 8 };
 const char *const ra_plot_palette[RA_PLOT_COLOURS] = {"#0072B2", "#D55E00", "#009E73", "#CC79A7",
                                                       "#E69F00", "#56B4E9", "#000000", "#999999"};
 
+/* Some characters as octal numbers: gnuplot runs what stands between two ` of a command, strings
+   included, and ends a string of data at any ". */
 void ra_plot_quote(FILE *script, const char *text)
 {
     fputc('"', script);
     for (; *text != '\0'; text++) {
         unsigned char const c = (unsigned char)*text;
-        if (c == '"' || c == '\\')
-            fprintf(script, "\\%c", c);
+        if (c == '"' || c == '\\' || c == '`')
+            fprintf(script, "\\%03o", c);
         else if (c >= ' ')
             fputc(c, script);
     }

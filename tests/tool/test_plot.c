@@ -198,6 +198,18 @@ Test(plot, takes_names_as_text)
     cr_assert_eq(result.code, 0, "%s", result.err);
     cr_assert_not(command_file_exists("owned"));
     cr_assert(picture_has("r-memory.svg", "$(touch owned)"));
+    cr_assert(picture_has("r-memory.svg", "x\" ; system(\"touch owned\") # `touch owned`"));
+}
+
+/* A key's names are part of a command, not of data. */
+Test(plot, takes_names_in_keys_as_text)
+{
+    file_text("r.json", REPORT(POINT("\\\"y `touch owned` \\\\z", 64, 1,
+                                     "ok") "," POINT("\\\"y `touch owned` \\\\z", 128, 1, "ok")));
+    command_run(&result, 0, "plot r.json");
+    cr_assert_eq(result.code, 0, "%s", result.err);
+    cr_assert_not(command_file_exists("owned"));
+    cr_assert(picture_has("r-memory-length.svg", "\"y `touch owned` \\z"), "no such name");
 }
 
 Test(plot, says_what_is_wrong_in_one_line_and_leaves_nothing)
