@@ -4,8 +4,6 @@
 
 #include "tensors.h"
 
-enum { RA_TENSOR_MAX_HEADS = 65536 };
-
 struct ra_tensor_source {
     ra_pool *pool;                                /* borrowed */
     int threads;                                  /* that draw, and look for NaN and Inf */

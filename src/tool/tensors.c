@@ -1,6 +1,7 @@
 /* Where inputs come from: opening a source and checking the file against the configuration. */
 #include "tensor_source.h"
 
+#include "config_table.h"
 #include "internal.h"
 #include "safetensors_header.h"
 
@@ -32,6 +33,16 @@ static bool dtype_find(const char *text, ra_dtype *dtype_out)
 
 /* ---- shapes ---------------------------------------------------------------------------------- */
 
+enum { AXES = 4 };
+
+static const struct {
+    const char *name, *key;
+    const char *remedy; /* if a file has more than the key may be */
+} axes[AXES] = {{"batch", "shape.batch", "split the batch"},
+                {"seq", "shape.seq", "give shorter sequences"},
+                {"heads", "shape.heads", "split the job by heads"},
+                {"head_dim", "shape.head_dim", "split the heads"}};
+
 static ra_status find_tensor(ra_tensor_source *source, ra_tensor_name name, ra_dtype *dtype_out)
 {
     const ra_tensor_info *info = ra_tensor_file_find(source->file, names[name]);
@@ -42,7 +53,7 @@ static ra_status find_tensor(ra_tensor_source *source, ra_tensor_name name, ra_d
     if (!dtype_find(info->dtype, dtype_out))
         return refuse(source, names[name], "store it as F32, F16 or BF16", "its dtype is %s",
                       info->dtype);
-    if (info->dims != 4)
+    if (info->dims != AXES)
         return refuse(source, names[name], "store it as [batch, seq, heads, head_dim]",
                       "it has %d dimensions, not 4", info->dims);
     if (info->bytes == 0)
@@ -54,17 +65,16 @@ static ra_status find_tensor(ra_tensor_source *source, ra_tensor_name name, ra_d
 /* All but the heads must be those of q. */
 static ra_status check_against_q(const ra_tensor_source *source, ra_tensor_name name)
 {
-    static const char *const axes[] = {"batch", "seq", "heads", "head_dim"};
     const ra_tensor_info *q = source->infos[RA_TENSOR_Q], *info = source->infos[name];
     const ra_tensor_info *like = name == RA_TENSOR_DO ? q : source->infos[RA_TENSOR_K];
     if (strcmp(info->dtype, q->dtype) != 0)
         return refuse(source, names[name], "store all inputs in one dtype",
                       "its dtype is %s, q's is %s", info->dtype, q->dtype);
-    for (int axis = 0; axis < 4; ++axis) {
+    for (int axis = 0; axis < AXES; ++axis) {
         const ra_tensor_info *other = axis == 2 ? like : q;
         if (info->shape[axis] != other->shape[axis])
             return refuse(source, names[name], "make the shapes agree",
-                          "its %s is %" PRId64 ", that of '%s' is %" PRId64, axes[axis],
+                          "its %s is %" PRId64 ", that of '%s' is %" PRId64, axes[axis].name,
                           info->shape[axis], other->name, other->shape[axis]);
     }
     return RA_OK;
@@ -73,12 +83,13 @@ static ra_status check_against_q(const ra_tensor_source *source, ra_tensor_name 
 static ra_status check_shapes(const ra_tensor_source *source, bool backward)
 {
     const ra_tensor_info *q = source->infos[RA_TENSOR_Q], *k = source->infos[RA_TENSOR_K];
-    if (q->shape[3] > RA_HEAD_DIM_MAX)
-        return refuse(source, "q", "split the heads", "its head_dim is %" PRId64 ", more than %d",
-                      q->shape[3], RA_HEAD_DIM_MAX);
-    if (q->shape[2] > RA_TENSOR_MAX_HEADS)
-        return refuse(source, "q", "split the job by heads",
-                      "it has %" PRId64 " heads, more than %d", q->shape[2], RA_TENSOR_MAX_HEADS);
+    for (int axis = 0; axis < AXES; ++axis) {
+        int64_t const most = ra_config_keys[ra_config_key_find(axes[axis].key)].max;
+        if (q->shape[axis] > most)
+            return refuse(source, "q", axes[axis].remedy,
+                          "its %s is %" PRId64 ", more than %" PRId64, axes[axis].name,
+                          q->shape[axis], most);
+    }
     for (int name = RA_TENSOR_K; name <= (backward ? RA_TENSOR_DO : RA_TENSOR_V); ++name) {
         ra_status const status = check_against_q(source, (ra_tensor_name)name);
         if (status != RA_OK)

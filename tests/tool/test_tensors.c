@@ -5,6 +5,7 @@
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 TestSuite(tensors, .init = fixture_begin, .fini = fixture_end);
 
@@ -303,9 +304,37 @@ Test(tensors, refuses_inputs_that_do_not_fit_together)
     SPOILED("do not divide", "'k'", infos[K].shape[2] = infos[V].shape[2] = 3);
     SPOILED("do not divide", "'k'", infos[K].shape[2] = infos[V].shape[2] = 8);
     SPOILED("257, more than 256", "'q'", infos[Q].shape[3] = 257);
-    SPOILED("65537 heads", "'q'", infos[Q].shape[2] = 65537);
+    SPOILED("its heads is 65537, more than 65536", "'q'", infos[Q].shape[2] = 65537);
+    SPOILED("its batch is 1048577, more than 1048576", "'q'",
+            (infos[Q].shape[0] = 1048577, infos[Q].shape[1] = 1));
     SPOILED("not I32 of shape [n, 2]", "'blocks'", infos[BLOCKS].shape[1] = 3);
     SPOILED("not I32 of shape [n, 2]", "'blocks'", strcpy(infos[BLOCKS].dtype, "I64"));
+}
+
+/* Most of the file is a hole, which takes nothing on the disk. */
+Test(tensors, refuses_more_tokens_than_shape_seq_may_be)
+{
+    static const char head[] = "{\"q\":{\"dtype\":\"F16\",\"shape\":[1,2147483648,1,1],"
+                               "\"data_offsets\":[0,4294967296]},"
+                               "\"k\":{\"dtype\":\"F16\",\"shape\":[1,2147483648,1,1],"
+                               "\"data_offsets\":[4294967296,8589934592]},"
+                               "\"v\":{\"dtype\":\"F16\",\"shape\":[1,2147483648,1,1],"
+                               "\"data_offsets\":[8589934592,12884901888]}}";
+    uint64_t const length = sizeof(head) - 1;
+    ra_tensor_source *source;
+    FILE *file = fopen(in_folder("in"), "wb");
+    cr_assert_not_null(file);
+    fwrite(&length, sizeof(length), 1, file);
+    fputs(head, file);
+    fflush(file);
+    cr_assert_eq(ftruncate(fileno(file), (off_t)(8 + length + INT64_C(12884901888))), 0);
+    cr_assert_eq(fclose(file), 0);
+    ra_config config = parse_config("job: {input: %s}", in_folder("in"));
+    cr_assert_eq(ra_tensor_source_open(&config, pool, 1, &source), RA_ERR_IO);
+    cr_assert_eq(said.count, 1);
+    cr_assert_not_null(strstr(said.line, "its seq is 2147483648, more than 2147483647"),
+                       "said '%s'", said.line);
+    ra_config_fini(&config);
 }
 
 Test(tensors, refuses_block_pairs_that_name_no_block)
