@@ -11,9 +11,14 @@
 enum { LABEL_WIDTH = 10 };
 #define row(...) ra_report_row(LABEL_WIDTH, __VA_ARGS__)
 
+static int64_t whole(double amount)
+{
+    return amount < 0x1p63 ? (int64_t)amount : INT64_MAX;
+}
+
 static const char *bytes_of(double amount, char text[32])
 {
-    return ra_bytes_text(amount < 9e18 ? (int64_t)amount : INT64_MAX, text);
+    return ra_bytes_text(whole(amount), text);
 }
 
 static void job_print(const ra_plan_point *point)
@@ -169,7 +174,7 @@ static void times_print(const ra_plan_point *point)
         char rows[32];
         bool const hidden = (double)p->rows >= p->balance_rows;
         row("overlap", "computing covers a step's transfer from %s rows per rank on: %s here",
-            ra_count_text((int64_t)p->balance_rows, rows), hidden ? "it does" : "it does not");
+            ra_count_text(whole(p->balance_rows), rows), hidden ? "it does" : "it does not");
     }
 }
 

@@ -129,6 +129,23 @@ Test(plan_times, the_table_gives_each_time_a_unit_that_suits_it)
         "%s", result.out);
 }
 
+/* A link so slow that no integer counts the rows which would hide it. */
+Test(plan_times, of_rows_that_cover_a_transfer_there_are_not_less_than_none)
+{
+    static const char slow[] =
+        "ranks: 2\npeak_tflops: {f32: 1e9}\nforward: {f32: {efficiency: 1}}\n"
+        "node: {gb_per_s: 1e-20}\n";
+    static command_result result;
+    command_file_write("slow.yaml", slow, strlen(slow));
+    command_run(&result, 0,
+                "plan --hardware slow.yaml --quiet --set shape.seq=1000 --set shape.dtype=f32 "
+                "--set ring.schedule=direct");
+    cr_assert_eq(result.code, 0, "%s", result.err);
+    cr_expect_not_null(strstr(result.out, "from 9,223,372,036,854,775,807 rows per rank on: it "
+                                          "does not here"),
+                       "%s", result.out);
+}
+
 #define MEASURED(shape, kind, ms)                                                                  \
     "{\"ranks\": 1, \"limit_tflops\": 1, \"config\": {\"shape\": {\"heads\": 1, " shape            \
     "}, \"attention\": {\"kind\": \"" kind "\"}, \"pattern\": {\"causal\": false}}, "              \
