@@ -61,23 +61,15 @@ static bool isa_is_at_fault(const ra_config *config)
 
 ra_status ra_backend_refuse(const ra_config *config, const char *why)
 {
-    if (config->backend != RA_BACKEND_CUDA) {
-        ra_log(RA_LOG_ERROR,
-               "comm.backend: nccl is for GPUs, and none computes: %s: use auto or mpi", why);
-        return RA_ERR_CONFIG;
+    if (config->backend != RA_BACKEND_CUDA)
+        return ra_config_refuse(config, "comm.backend",
+                                "nccl is for GPUs, and none computes: %s: use auto or mpi", why);
+    if (isa_is_at_fault(config)) {
+        const ra_config_key *key = &ra_config_keys[ra_config_key_find("compute.isa")];
+        return ra_config_refuse(config, key->path, "%s: %s: use compute.isa: auto",
+                                ra_config_choice_name(key, config->isa), why);
     }
-    bool const of_isa = isa_is_at_fault(config);
-    int const key = ra_config_key_find(of_isa ? "compute.isa" : "compute.backend");
-    const char *place = config->places[key];
-    if (of_isa) {
-        ra_log(RA_LOG_ERROR, "%s%scompute.isa: %s: %s: use compute.isa: auto",
-               place != NULL ? place : "", place != NULL ? ": " : "",
-               ra_config_choice_name(&ra_config_keys[key], config->isa), why);
-        return RA_ERR_CONFIG;
-    }
-    ra_log(RA_LOG_ERROR, "%s%scompute.backend: cuda: %s: use auto or cpu",
-           place != NULL ? place : "", place != NULL ? ": " : "", why);
-    return RA_ERR_CONFIG;
+    return ra_config_refuse(config, "compute.backend", "cuda: %s: use auto or cpu", why);
 }
 
 ra_status ra_backend_check(const ra_config *config, int ranks)

@@ -137,6 +137,9 @@ ra_linear_kind ra_config_linear(const ra_config *config);
 bool ra_config_wants_cpu(const ra_config *config);
 /** Whether the file or --set gave this key path ("shape.seq") rather than its default. */
 bool ra_config_was_given(const ra_config *config, const char *key);
+/** Log what is wrong with a key, and where it was given; always RA_ERR_CONFIG. */
+ra_status ra_config_refuse(const ra_config *config, const char *path, const char *format, ...)
+    RA_PRINTF(3, 4);
 /** The full effective configuration as a JSON object, nested as the YAML is; NULL: no memory. */
 json_t *ra_config_to_json(const ra_config *config);
 /** Path of a swept key, ra_config.sweep_keys[index], and its value; NULL: no memory. */

@@ -30,9 +30,6 @@ const ra_yaml_node *ra_config_member_find(const ra_yaml_node *mapping, const cha
 RA_CHECKED ra_status ra_config_sweep_apply(const ra_yaml *yaml, const ra_config_source *source,
                                            ra_config *config);
 
-/** Log what is wrong with a key, and where it was given; always RA_ERR_CONFIG. */
-ra_status ra_config_refuse(const ra_config *config, const char *path, const char *format, ...)
-    RA_PRINTF(3, 4);
 /**
  * Whether a key has the value that a text ("eager"; NULL: none) gives it. Of keys that are lists or
  * texts only none can be asked for.

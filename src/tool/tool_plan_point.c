@@ -1,5 +1,4 @@
 /* One configuration of `ringattn plan`: what is asked of the predictor. */
-#include "config_layer.h"
 #include "documents.h"
 #include "internal.h"
 #include "job_memory.h"
@@ -302,7 +301,7 @@ ra_status ra_plan_point_longest(ra_plan_point *point)
         ra_log(RA_LOG_ERROR, "--longest: job.input gives the length");
         return RA_ERR_CONFIG;
     }
-    ra_status status = look(point, ra_min_i64(point->config.seq, INT32_MAX), &b);
+    ra_status status = look(point, point->config.seq, &b);
     while (status == RA_OK && b.high == 0 && b.low < INT32_MAX)
         status = look(point, ra_min_i64(2 * b.low, INT32_MAX), &b);
     for (int i = 0; status == RA_OK && b.high > 0; i++) {
