@@ -84,11 +84,11 @@ ra_status ra_series_share_outcome(const ra_job *job, ra_status status, bool says
     return is_result(job, status) ? message_share(job->comm, kept, outcome_out->message) : status;
 }
 
-const char *ra_job_status_text(ra_status status, bool passes)
+const char *ra_job_status_text(ra_status status, const ra_report *report)
 {
     switch (status) {
     case RA_OK:
-        return passes ? "ok" : "verification failed";
+        return ra_report_passes(report) ? "ok" : "verification failed";
     case RA_ERR_NO_MEMORY:
         return "oom";
     case RA_ERR_CONFIG:
@@ -102,11 +102,11 @@ const char *ra_job_status_text(ra_status status, bool passes)
     }
 }
 
-void ra_series_count(ra_series *series, ra_status status, bool passes)
+void ra_series_count(ra_series *series, ra_status status, const ra_report *report)
 {
     if (status == RA_OK) {
         series->ran++;
-        series->wrong += !passes;
+        series->wrong += !ra_report_passes(report);
     } else if (status == RA_ERR_NO_MEMORY) {
         series->oom++;
     } else if (status == RA_ERR_IO) {
@@ -256,11 +256,10 @@ static void failures_say(const ra_series *s, int all)
     ra_log(RA_LOG_ERROR, "nothing ran: %s: see what is said of each", text);
 }
 
-static int code_of(const ra_series *series)
+static int code_of(const ra_series *s)
 {
-    const ra_series *s = series;
     int const all = s->ran + s->oom + s->files + s->refused;
-    bool const speaks = ra_series_is_first(series);
+    bool const speaks = ra_series_is_first(s);
     if (s->wrong > 0 && speaks)
         ra_log(RA_LOG_ERROR, "verification failed: %d of %d", s->wrong, all);
     if (s->wrong > 0)

@@ -79,8 +79,9 @@ RA_CHECKED ra_status ra_series_configure_alone(const ra_series *series, const ra
  */
 RA_CHECKED ra_status ra_series_share_outcome(const ra_job *job, ra_status status, bool says,
                                              ra_job_outcome *outcome_out);
-/** To be called for every job, or for the outcome of several: these decide the exit code. */
-void ra_series_count(ra_series *series, ra_status status, bool passes);
+/** To be called for every job, or for the outcome of several: these decide the exit code.
+    @param report  of a job that ran: whether verification failed */
+void ra_series_count(ra_series *series, ra_status status, const ra_report *report);
 
 /**
  * Rank 0, before a job's row of the table: a row that names the backend, unless it is that of the
@@ -103,7 +104,7 @@ void ra_series_save(ra_series *series, const void *command);
 
 /** Repetitions of a job: at most job.repeat if it was given, else as many as it takes. */
 ra_repeat ra_job_repeat_of(const ra_config *config);
-/** "ok", "oom", "config", ... */
-const char *ra_job_status_text(ra_status status, bool passes);
+/** "ok", "verification failed", "oom", "config", ... @param report  of a job that ran */
+const char *ra_job_status_text(ra_status status, const ra_report *report);
 
 #endif

@@ -24,7 +24,6 @@ static ra_status point_measure(const ra_series *series, ra_job *job, ra_ablate_p
     if (status != RA_OK)
         return status;
     point->report = job->report;
-    point->passes = ra_report_passes(&job->report);
     return RA_OK;
 }
 
@@ -37,7 +36,7 @@ static ra_status point_run(ra_ablate *ablate, ra_ablate_point *point)
     ra_status status = point_measure(series, &job, point);
     status = ra_series_share_outcome(&job, status, true, &point->outcome);
     (void)ra_job_describe_backend(&job, point->backend);
-    ra_series_count(series, point->outcome.status, point->passes);
+    ra_series_count(series, point->outcome.status, &point->report);
     if (status == RA_OK) {
         ablate->point_count++;
         if (ra_series_is_first(series))

@@ -11,7 +11,6 @@ typedef struct ra_ablate_point {
     const ra_feature_set *set;
     ra_job_outcome outcome; /* after a failure nothing else is filled */
     char backend[RA_BACKEND_TEXT_MAX];
-    bool passes;      /* verification, if requested */
     ra_report report; /* report.config is gone with its job */
 } ra_ablate_point;
 

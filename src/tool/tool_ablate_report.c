@@ -143,8 +143,8 @@ static void table_print(const ra_ablate *ablate)
         const ra_job_outcome *outcome = &point->outcome;
         if (outcome->status != RA_OK)
             printf("%s: %s: %s\n", point->set->name,
-                   ra_job_status_text(outcome->status, point->passes), outcome->message);
-        else if (!point->passes)
+                   ra_job_status_text(outcome->status, &point->report), outcome->message);
+        else if (!ra_report_passes(&point->report))
             printf("%s: VERIFICATION FAILED\n", point->set->name);
     }
 }
@@ -178,7 +178,7 @@ json_t *ra_ablate_point_to_json(const ra_ablate *ablate, const ra_ablate_point *
     json_t *object = done ? ra_report_to_json(&point->report) : json_object();
     object = ra_json_extend(
         object, json_pack("{s:s, s:s, s:s?, s:i}", "variant", point->set->name, "status",
-                          ra_job_status_text(point->outcome.status, point->passes), "message",
+                          ra_job_status_text(point->outcome.status, &point->report), "message",
                           point->outcome.message[0] != '\0' ? point->outcome.message : NULL,
                           "ranks", ra_comm_size(ablate->series.comm)));
     if (done && reference != NULL)

@@ -92,8 +92,6 @@ void ra_bench_report_fini(ra_bench *bench);
 
 /** The "points" entry; NULL: no memory. */
 json_t *ra_bench_point_to_json(const ra_bench_point *point, const ra_config *config, int ranks);
-/** "ok", "oom", "config", ... */
-const char *ra_bench_point_status(const ra_bench_point *point);
 /** "causal, shape.seq=4096"; cut to `bytes`. */
 void ra_bench_point_label(const ra_bench_point *point, const ra_config *config, char *text,
                           size_t bytes);

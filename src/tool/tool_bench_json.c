@@ -7,15 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *ra_bench_point_status(const ra_bench_point *point)
-{
-    return ra_job_status_text(point->outcome.status, ra_report_passes(&point->report));
-}
-
 static json_t *identity_to_json(const ra_bench_point *point, const ra_config *config)
 {
     return json_pack("{s:s?, s:o, s:s, s:s?}", "variant", point->pick.variant, "sweep",
-                     ra_json_swept(config), "status", ra_bench_point_status(point), "message",
+                     ra_json_swept(config), "status",
+                     ra_job_status_text(point->outcome.status, &point->report), "message",
                      point->outcome.message[0] != '\0' ? point->outcome.message : NULL);
 }
 

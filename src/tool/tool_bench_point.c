@@ -174,9 +174,8 @@ ra_status ra_bench_point_run(ra_bench *bench, const ra_config_pick *pick)
     ra_status status = point_measure(bench, &job, &point);
     status = ra_series_share_outcome(&job, status, false, &point.outcome);
     if (status == RA_OK) {
-        bool const ran = point.outcome.status == RA_OK;
-        ra_series_count(series, point.outcome.status, ran && ra_report_passes(&point.report));
-        if (ran)
+        ra_series_count(series, point.outcome.status, &point.report);
+        if (point.outcome.status == RA_OK)
             reference_apply(bench, &point);
         if (ra_series_is_first(series))
             point_tell(bench, &point, &job.config);

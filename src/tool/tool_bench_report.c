@@ -141,7 +141,7 @@ static void point_print(const ra_bench *bench, const ra_bench_point *point, cons
     char label[512];
     ra_bench_point_label(point, config, label, sizeof(label));
     if (point->outcome.status != RA_OK) {
-        printf("%-9s %s\n", ra_bench_point_status(point), label);
+        printf("%-9s %s\n", ra_job_status_text(point->outcome.status, &point->report), label);
         return;
     }
     pass_print(bench, point, false, label);

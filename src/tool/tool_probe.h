@@ -22,7 +22,6 @@ typedef struct ra_probe_point {
     int64_t timed_tokens;
     double seconds;
     int64_t rss_before_bytes, rss_after_bytes; /* the whole search; -1: unknown */
-    bool passes;                               /* verification of the whole run */
     ra_report report;                          /* of the whole run; report.config is gone */
     char backend[RA_BACKEND_TEXT_MAX];         /* of the last try */
     /* --predict, rank 0's: the longest that should fit, and the peak of what was found. */

@@ -55,14 +55,14 @@ void ra_probe_report_point(ra_probe *probe, const ra_probe_point *point)
                "of floor", "of first", "seconds");
     if (point->status != RA_OK) {
         printf("%-16.40s %15s  %s\n", point->variant,
-               ra_job_status_text(point->status, point->passes), point->held_back);
+               ra_job_status_text(point->status, &point->report), point->held_back);
     } else {
         if (reference_share(probe, point) > 0)
             snprintf(share, sizeof(share), "%.4f", reference_share(probe, point));
         printf("%-16.40s %15s %11.2f %11lld %8.2f%% %9s %9.1f%s\n", point->variant,
                ra_count_text(point->tokens, tokens), bytes_per_token(point),
                (long long)point->floor_bytes, 100 * floor_share(point), share, point->seconds,
-               point->passes ? "" : "  VERIFICATION FAILED");
+               ra_report_passes(&point->report) ? "" : "  VERIFICATION FAILED");
         if (point->refused_tokens > 0)
             printf("  held back at %s: %s\n", ra_count_text(point->refused_tokens, tokens),
                    point->held_back);
@@ -102,7 +102,7 @@ json_t *ra_probe_point_to_json(ra_probe *probe, const ra_probe_point *point)
     object = ra_json_extend(
         object,
         json_pack("{s:s, s:s, s:s?, s:i, s:I, s:s?, s:I, s:i, s:f, s:o}", "variant", point->variant,
-                  "status", ra_job_status_text(point->status, point->passes), "message",
+                  "status", ra_job_status_text(point->status, &point->report), "message",
                   found ? NULL : held_back, "ranks", ra_comm_size(probe->series.comm), "tokens",
                   (json_int_t)point->tokens, "held_back", held_back, "refused_tokens",
                   (json_int_t)point->refused_tokens, "tries", point->try_count, "seconds",

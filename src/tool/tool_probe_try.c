@@ -53,7 +53,6 @@ static ra_status whole_report(ra_probe *probe, ra_job *job, ra_probe_point *poin
     if (status != RA_OK)
         return status;
     point->report = job->report;
-    point->passes = ra_report_passes(&point->report);
     if (ra_series_is_first(&probe->series)) {
         json_decref(probe->report_json); /* of a longer run that then failed on another rank */
         probe->report_json = ra_report_to_json(&point->report); /* NULL: found when written */
