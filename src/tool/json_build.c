@@ -19,6 +19,11 @@ json_t *ra_json_count(double value)
     return fabs(value) < 0x1p63 ? json_integer((json_int_t)round(value)) : ra_json_number(value);
 }
 
+json_t *ra_json_known(int64_t value)
+{
+    return value >= 0 ? json_integer(value) : json_null();
+}
+
 json_t *ra_json_extend(json_t *object, json_t *more)
 {
     bool const done = object != NULL && more != NULL && json_object_update(object, more) == 0;

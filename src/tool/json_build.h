@@ -12,6 +12,9 @@ json_t *ra_json_number(double value);
 /** The nearest integer, with all its digits; from 2^63 on a number as above. */
 json_t *ra_json_count(double value);
 
+/** An integer that is at least 0; null of -1, which stands for what is not known. */
+json_t *ra_json_known(int64_t value);
+
 /** Add the members of `more` and take it over; a failure, or a NULL in between, leaves NULL. */
 json_t *ra_json_extend(json_t *object, json_t *more);
 

@@ -13,18 +13,12 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-/* -1, null in JSON: not known. */
-static json_t *known(int64_t value)
-{
-    return value >= 0 ? json_integer(value) : json_null();
-}
-
 /* ---- processors ------------------------------------------------------------------------------ */
 
 /* Counts that are not known are null. */
 static json_t *count(int64_t value)
 {
-    return known(value > 0 ? value : -1);
+    return ra_json_known(value > 0 ? value : -1);
 }
 
 static json_t *processor_json(const ra_topology *topology)
@@ -84,9 +78,10 @@ static json_t *memory_json(void)
     if (host.ops->available(&host, &available) != RA_OK)
         available = -1;
     int64_t const total = (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE);
-    return json_pack("{s:o, s:o, s:o, s:o}", "total_bytes", known(total), "available_bytes",
-                     known(available), "cgroup_limit_bytes", known(ra_memory_host_limit()),
-                     "shared_memory_free_bytes", known(shm_free()));
+    return json_pack("{s:o, s:o, s:o, s:o}", "total_bytes", ra_json_known(total), "available_bytes",
+                     ra_json_known(available), "cgroup_limit_bytes",
+                     ra_json_known(ra_memory_host_limit()), "shared_memory_free_bytes",
+                     ra_json_known(shm_free()));
 }
 
 /* ---- the build ------------------------------------------------------------------------------- */

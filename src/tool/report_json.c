@@ -58,12 +58,6 @@ static json_t *plan_to_json(const ra_report *report)
                      "head_groups", ring->head_groups, "rounds", ring->rounds);
 }
 
-/* -1: not known, or not measured. */
-static json_t *known_to_json(int64_t value)
-{
-    return value >= 0 ? json_integer(value) : json_null();
-}
-
 static json_t *work_to_json(const ra_report *report)
 {
     return json_pack(
@@ -74,7 +68,7 @@ static json_t *work_to_json(const ra_report *report)
         "peak_bytes", (json_int_t)report->peak_bytes, "peak_bytes_sum",
         (json_int_t)report->peak_bytes_sum, "memory_bytes", ra_json_memory(report->memory_bytes),
         "floor_bytes", (json_int_t)report->floor_bytes, "rss_peak_bytes",
-        known_to_json(report->rss_peak_bytes), "tilemap_bytes", (json_int_t)report->tilemap_bytes,
+        ra_json_known(report->rss_peak_bytes), "tilemap_bytes", (json_int_t)report->tilemap_bytes,
         "input_nan_count", (json_int_t)report->nonfinite.nan_count, "input_inf_count",
         (json_int_t)report->nonfinite.inf_count);
 }
@@ -122,8 +116,8 @@ static json_t *pool_to_json(const ra_report *report)
         ra_json_number(ra_pool_internal_fragmentation(pool)), "hits", (json_int_t)pool->hits,
         "misses", (json_int_t)pool->misses, "retries", (json_int_t)pool->retries, "ooms",
         (json_int_t)pool->ooms, "trimmed_segments", (json_int_t)pool->trimmed_segments,
-        "alloc_p50_ns", known_to_json(pool->alloc_p50_ns), "alloc_p99_ns",
-        known_to_json(pool->alloc_p99_ns));
+        "alloc_p50_ns", ra_json_known(pool->alloc_p50_ns), "alloc_p99_ns",
+        ra_json_known(pool->alloc_p99_ns));
     for (int i = 0; i < RA_POOL_FIGURE_COUNT; i++)
         object =
             ra_json_extend(object, json_pack("{s:o}", ra_pool_figure_name((ra_pool_figure)i),
