@@ -24,14 +24,13 @@ static void list_add_all(ra_kernel_list *list)
         ra_kernel_list_add(list, ra_kernel_cpu(isas[i]));
 }
 
-/* Those that auto prefers on GPUs where they suit, to the one that serves the rest. */
-static void list_add_gpus(const ra_config *config, const ra_hardware *hardware,
-                          ra_kernel_list *list)
+/* The one that auto prefers on GPUs where it suits, to the one that serves the rest. */
+static void list_add_preferred(const ra_config *config, const ra_hardware *hardware,
+                               ra_kernel_list *list)
 {
-    const ra_kernel_ops *const tables[] = {ra_kernel_cuda_sm90a()};
-    for (size_t i = 0; i < sizeof(tables) / sizeof(tables[0]); i++)
-        if (tables[i] != NULL && ra_backend_gpu_suits(config, tables[i], hardware))
-            ra_kernel_list_add(list, tables[i]);
+    const ra_kernel_ops *const preferred = ra_kernel_cuda_sm90a();
+    if (preferred != NULL && ra_backend_gpu_suits(config, preferred, hardware))
+        ra_kernel_list_add(list, preferred);
 }
 
 /* Names the sets that there are as the configuration does: "portable, avx2". */
@@ -56,7 +55,7 @@ ra_status ra_kernel_list_make(const ra_config *config, ra_backend backend,
     *list_out =
         (ra_kernel_list){.may_end = backend == RA_BACKEND_CUDA && ra_backend_may_be_cpu(config)};
     if (backend == RA_BACKEND_CUDA && config->isa == RA_ISA_AUTO && !standard)
-        list_add_gpus(config, hardware, list_out);
+        list_add_preferred(config, hardware, list_out);
     if (backend == RA_BACKEND_CUDA)
         ra_kernel_list_add(list_out, ra_backend_gpu_table(config));
     else if (standard)

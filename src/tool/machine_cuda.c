@@ -7,14 +7,18 @@
 
 #include <stdio.h>
 
-/* "13.0" of 13000; null if there is none. */
+/* "13.0" of 13000. */
+static const char *version_text(int version, char text[16])
+{
+    snprintf(text, 16, "%d.%d", version / 1000, version % 1000 / 10);
+    return text;
+}
+
+/* Null if there is none. */
 static json_t *version_json(int version)
 {
     char text[16];
-    if (version <= 0)
-        return json_null();
-    snprintf(text, sizeof(text), "%d.%d", version / 1000, version % 1000 / 10);
-    return json_string(text);
+    return version > 0 ? json_string(version_text(version, text)) : json_null();
 }
 
 /* For `device`, or any if NULL: those of this build, in the order in which auto prefers them, and
@@ -71,13 +75,14 @@ json_t *ra_machine_cuda_json(void)
 
 const char *ra_devices_text(const ra_devices *devices, char *text, size_t bytes)
 {
+    char driver[16], build[16];
     if (devices->usable_count == 0)
         snprintf(text, bytes, "no: %s", devices->why_not);
     else
-        snprintf(text, bytes, "%d GPU%s; CUDA of the driver %d.%d, of this build %d.%d",
+        snprintf(text, bytes, "%d GPU%s; CUDA of the driver %s, of this build %s",
                  devices->usable_count, ra_plural(devices->usable_count),
-                 devices->driver_version / 1000, devices->driver_version % 1000 / 10,
-                 devices->runtime_version / 1000, devices->runtime_version % 1000 / 10);
+                 version_text(devices->driver_version, driver),
+                 version_text(devices->runtime_version, build));
     return text;
 }
 
