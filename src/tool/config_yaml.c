@@ -30,13 +30,12 @@ typedef struct builder {
     frame frames[RA_YAML_DEPTH_MAX];
     int depth;
     int nodes, documents;
-    ra_yaml_node *root;
     int line, column; /* of the event at hand */
 } builder;
 
 static void *chunk_take(ra_yaml *yaml, size_t bytes)
 {
-    bytes = (bytes + alignof(max_align_t) - 1) / alignof(max_align_t) * alignof(max_align_t);
+    bytes = ra_round_up(bytes, alignof(max_align_t));
     if (yaml->chunks == NULL || yaml->chunks->size - yaml->chunks->used < bytes) {
         size_t const size = bytes > CHUNK_BYTES ? bytes : CHUNK_BYTES;
         ra_yaml_chunk *chunk = malloc(sizeof(*chunk) + size);
@@ -142,7 +141,7 @@ static ra_status node_add(builder *b, ra_yaml_kind kind, ra_yaml_node **node_out
         return RA_ERR_NO_MEMORY;
     *node = (ra_yaml_node){.kind = kind, .line = b->line, .column = b->column};
     if (b->depth == 0) {
-        b->root = node;
+        b->yaml->root = node;
     } else {
         frame *top = &b->frames[b->depth - 1];
         if (top->node->kind == RA_YAML_MAPPING) {
@@ -345,13 +344,12 @@ ra_status ra_yaml_init(const char *name, bool has_lines, const char *text, size_
     if (status == RA_OK && bytes > 0)
         status = text_parse(&b, text, bytes);
     ra_yaml_node *nothing = NULL;
-    if (status == RA_OK && b.root == NULL)
+    if (status == RA_OK && yaml.root == NULL)
         status = node_add(&b, RA_YAML_NULL, &nothing);
     if (status != RA_OK) {
         ra_yaml_fini(&yaml);
         return status;
     }
-    yaml.root = b.root;
     *yaml_out = yaml;
     return RA_OK;
 }

@@ -34,11 +34,10 @@ typedef struct samples {
 /* The configuration of a point: its JSON is valid YAML. */
 static ra_status point_parse(const char *path, const json_t *config, ra_config *config_out)
 {
-    ra_config_source const source = {0};
     char *text = json_dumps(config, JSON_INDENT(1));
     if (text == NULL)
         return ra_json_refuse(path, "a point has no configuration");
-    ra_status const status = ra_config_parse(path, text, strlen(text), &source, config_out);
+    ra_status const status = ra_config_parse(path, text, strlen(text), NULL, config_out);
     free(text);
     return status;
 }

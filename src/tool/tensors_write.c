@@ -129,15 +129,15 @@ static ra_status put_all(const ra_config *config, ra_comm *comm, ra_tensor_write
     ra_status status = RA_OK;
     for (int i = 0; i < list->count && status == RA_OK; ++i) {
         const ra_tensor_info *info = &list->infos[i];
-        int64_t const outer = info->dims == 3 ? config->batch * config->heads : config->batch;
+        bool const is_lse = info->dims == 3;
+        int64_t const outer = is_lse ? config->batch * config->heads : config->batch;
         int64_t const row_bytes = info->bytes / (outer * config->seq);
-        bool const is_lse = info->dims == 3; /* -inf where a row has no key */
         putting p = {.writer = writer,
                      .comm = comm,
                      .info = info,
                      .row_bytes = row_bytes,
                      .dtype = config->dtype,
-                     .found = is_lse ? NULL : found};
+                     .found = is_lse ? NULL : found}; /* -inf where a row has no key */
         p.from = ra_shard_window_open(memory, list->data[i], outer * rows->row_count * row_bytes,
                                       ra_max_i64(RA_SHARD_WINDOW_BYTES, row_bytes));
         status = put_rows(&p, rows, outer, config->seq, error);

@@ -329,10 +329,9 @@ static ra_status reduce_errors(const ra_verify_job *job, const ra_verify_plan *p
 static int64_t staging_bytes(const ra_config *config)
 {
     enum { MOST_BYTES = 1 << 20 };
-    int64_t const row =
-        config->heads * (int64_t)config->head_dim * (int64_t)ra_dtype_bytes(config->dtype);
     int64_t const rows = ra_min_i64(RA_REFERENCE_KEYS, config->seq);
-    return config->input != NULL ? ra_min_i64(MOST_BYTES, rows * row) : 0;
+    int64_t const bytes = rows * ra_tensor_row_bytes(config, RA_TENSOR_Q);
+    return config->input != NULL ? ra_min_i64(MOST_BYTES, bytes) : 0;
 }
 
 int64_t ra_verify_bytes(const ra_config *config)

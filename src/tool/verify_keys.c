@@ -336,9 +336,9 @@ int64_t ra_verify_keys_bytes(const ra_config *config)
 {
     int64_t const groups = ra_min_i64(RA_VERIFY_MAX_GROUPS, config->batch * config->kv_heads);
     int64_t const rows = ra_min_i64(RA_VERIFY_MAX_KEYS, config->seq);
-    int64_t const bytes = RA_VERIFY_MAX_KEYS * (int64_t)sizeof(sampled_key) +
-                          groups * rows * (int64_t)sizeof(key_sums);
-    return (bytes + 63) / 64 * 64;
+    size_t const bytes =
+        RA_VERIFY_MAX_KEYS * sizeof(sampled_key) + (size_t)(groups * rows) * sizeof(key_sums);
+    return (int64_t)ra_round_up(bytes, 64);
 }
 
 ra_status ra_verify_count_seeing(const ra_verify_job *job, const ra_verify_plan *plan, void *work,

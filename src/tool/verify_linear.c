@@ -55,7 +55,7 @@ static void end_row(const ra_reference *reference, ra_reference_depth depth, ra_
     double const inverse = 1 / row->sum;
     for (int32_t d = 0; d < dim; ++d)
         row->out[d] *= inverse;
-    ra_reference_end_out(row, inverse, 0, 0, reference->dim);
+    ra_reference_end_out(row, inverse, 0, 0, dim);
     if (depth == RA_REFERENCE_OUT)
         return;
     ra_reference_end_delta(row, inverse, dim);

@@ -53,7 +53,7 @@ int64_t ra_reference_bytes(const ra_config *config)
     size_t const keys_bytes = RA_REFERENCE_KEYS * (size_t)config->head_dim * sizeof(double);
     size_t const bytes = RA_REFERENCE_ROWS * sizeof(ra_reference_row) + 2 * keys_bytes +
                          RA_REFERENCE_KEYS * (2 * sizeof(double) + sizeof(int32_t) + sizeof(bool));
-    return (int64_t)(bytes + 63) / 64 * 64;
+    return (int64_t)ra_round_up(bytes, 64);
 }
 
 void ra_reference_init(const ra_config *config, const ra_pattern *pattern,
@@ -164,7 +164,7 @@ static void end_row(const ra_reference *reference, ra_reference_depth depth, ra_
     double const least = ra_verify_least(reference->config->dtype);
     row->lse = row->sum > 0 ? row->top + log(row->sum) : -INFINITY;
     scale_values(inverse, row->out, dim);
-    ra_reference_end_out(row, inverse, least, sqrt(row->sum_score * inverse), reference->dim);
+    ra_reference_end_out(row, inverse, least, sqrt(row->sum_score * inverse), dim);
     if (depth == RA_REFERENCE_OUT)
         return;
     ra_reference_end_delta(row, inverse, dim);
