@@ -6,7 +6,6 @@
  * --set's key over the file's), the option was meant for what that replaces: it gets its default.
  */
 #include "config_layer.h"
-#include "internal.h"
 
 /* By which key a feature is off, and how a message says so; key NULL: it is on. */
 typedef struct cause {

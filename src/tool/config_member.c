@@ -1,6 +1,5 @@
 /* Members by key, of any struct that a table describes. */
 #include "config_table.h"
-#include "internal.h"
 
 #include <stdlib.h>
 #include <string.h>

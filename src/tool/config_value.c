@@ -1,11 +1,8 @@
 #include "bytes_text.h"
 #include "config_table.h"
 #include "config_yaml.h"
-#include "internal.h"
 #include "nearest.h"
 
-#include <errno.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,6 @@
 #ifndef RINGATTN_TOOL_GNUPLOT_H
 #define RINGATTN_TOOL_GNUPLOT_H
 
-#include "internal.h"
 #include "ringattn/comm.h"
 
 /**

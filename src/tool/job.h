@@ -6,7 +6,6 @@
 #define RINGATTN_TOOL_JOB_H
 
 #include "backend.h"
-#include "console.h"
 #include "job_cache.h"
 #include "kernel_choice.h"
 #include "options.h"

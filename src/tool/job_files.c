@@ -1,7 +1,6 @@
 /* All files that a command reads and writes: none of them may take the place of another. */
 #include "bytes_text.h"
 #include "durable.h"
-#include "internal.h"
 #include "job.h"
 #include "output_file.h"
 

@@ -1,6 +1,7 @@
 #include "job_memory.h"
 
 #include "bytes_text.h"
+#include "console.h"
 #include "internal.h"
 #include "ringattn/comm_device.h"
 

@@ -6,7 +6,6 @@
 #include "job_phases.h"
 #include "tensors.h"
 
-#include <stdio.h>
 #include <string.h>
 
 static ra_status tensor_take(ra_job *job, int index, ra_category category, int64_t rows,

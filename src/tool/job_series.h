@@ -6,6 +6,7 @@
 #ifndef RINGATTN_TOOL_JOB_SERIES_H
 #define RINGATTN_TOOL_JOB_SERIES_H
 
+#include "console.h"
 #include "job.h"
 #include "job_source.h"
 

@@ -1,6 +1,5 @@
 /* From a command line to a job that is ready to compute. */
 #include "console.h"
-#include "internal.h"
 #include "job.h"
 #include "job_memory.h"
 #include "job_source.h"

@@ -4,7 +4,6 @@
 #include "internal.h"
 #include "json_build.h"
 
-#include <math.h>
 #include <stdio.h>
 
 /* Who checks: see ra_kernel_findings_make. */

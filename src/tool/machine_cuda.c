@@ -1,6 +1,5 @@
 /* What `info` says about GPUs. */
 #include "bytes_text.h"
-#include "internal.h"
 #include "json_build.h"
 #include "ringattn/kernel.h"
 #include "tool_info.h"

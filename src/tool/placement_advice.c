@@ -2,7 +2,6 @@
 #include "placement.h"
 
 #include "bytes_text.h"
-#include "internal.h"
 
 #include <stdio.h>
 

@@ -4,7 +4,6 @@
  */
 #include "plot_script.h"
 
-#include <math.h>
 #include <string.h>
 
 /* Pixels of a picture whose key has RA_PLOT_KEY_ROWS rows, and about what a row takes. */

@@ -4,10 +4,8 @@
 #include "bytes_text.h"
 #include "duration.h"
 
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <string.h>
 
 const char *ra_count_text(int64_t count, char text[32])
 {

@@ -3,8 +3,6 @@
 
 #include "tool_info.h"
 
-#include <math.h>
-
 json_t *ra_json_memory(const int64_t bytes[RA_MEM_CATEGORY_COUNT])
 {
     json_t *object = json_object();

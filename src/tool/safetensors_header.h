@@ -4,8 +4,6 @@
 
 #include "safetensors.h"
 
-#include <sys/types.h>
-
 /* The reference implementation's limit on a header's length. */
 #define RA_TENSOR_HEADER_MAX_BYTES 100000000
 /* What a header may make us hold in memory, whatever its length. */

@@ -3,13 +3,10 @@
  * return the same, one of them says why, and a failure leaves no temporary file.
  */
 #include "doomed_file.h"
-#include "durable.h"
 #include "tensor_source.h"
 
 #include "internal.h"
 
-#include <inttypes.h>
-#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>

@@ -4,7 +4,6 @@
 
 #include "feature_sets.h"
 #include "job_series.h"
-#include "memory_table.h"
 
 /* The job under one set. */
 typedef struct ra_ablate_point {

@@ -2,6 +2,7 @@
 #include "bytes_text.h"
 #include "internal.h"
 #include "json_build.h"
+#include "memory_table.h"
 #include "output_file.h"
 #include "tool_ablate.h"
 

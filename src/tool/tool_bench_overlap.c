@@ -3,7 +3,6 @@
  * and passes without kernels take turns, so that a change in the machine's speed affects all three.
  */
 #include "duration.h"
-#include "internal.h"
 #include "tool_bench.h"
 
 #include <math.h>

@@ -1,6 +1,5 @@
 /* One point of a bench: a job like run's, whose failure may be a result. */
 #include "console.h"
-#include "internal.h"
 #include "job_memory.h"
 #include "tool_bench.h"
 #include "tool_plan.h"

@@ -4,7 +4,6 @@
 #include "console.h"
 #include "duration.h"
 #include "internal.h"
-#include "json_build.h"
 #include "output_file.h"
 #include "ringattn/blas.h"
 #include "tool_bench.h"

@@ -3,7 +3,6 @@
 #define RINGATTN_TOOL_TOOL_INFO_H
 
 #include "ringattn/device.h"
-#include "ringattn/kernel.h"
 #include "ringattn/topology.h"
 
 #include <jansson.h>

@@ -4,7 +4,6 @@
 
 #include "backend.h"
 #include "hardware.h"
-#include "options.h"
 #include "tensors.h"
 
 #include <jansson.h>

@@ -1,5 +1,4 @@
 /* A prediction as JSON, in the form of what runs report. */
-#include "internal.h"
 #include "json_build.h"
 #include "report.h"
 #include "tool_plan.h"

@@ -1,7 +1,6 @@
 /* A prediction as a table for people. */
 #include "bytes_text.h"
 #include "duration.h"
-#include "internal.h"
 #include "report.h"
 #include "tool_plan.h"
 

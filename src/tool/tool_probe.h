@@ -3,7 +3,6 @@
 #define RINGATTN_TOOL_TOOL_PROBE_H
 
 #include "job_series.h"
-#include "memory_table.h"
 
 enum { RA_PROBE_BEGIN_TOKENS = 1024, RA_PROBE_MOST_TOKENS = INT32_MAX };
 

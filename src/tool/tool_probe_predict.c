@@ -1,5 +1,4 @@
 /* What `plan` predicts for a variant, beside what a probe has found. */
-#include "internal.h"
 #include "tool_plan.h"
 #include "tool_probe.h"
 

@@ -1,13 +1,11 @@
 /* One try at a length: a job like run's, whose failure is an answer. */
 #include "documents.h"
 #include "duration.h"
-#include "internal.h"
 #include "tool_probe.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* The file's own documents sum to another length. */
 static ra_status documents_fit(ra_config *config, int64_t tokens)
