@@ -30,13 +30,11 @@ typedef struct ra_job {
     const ra_options *options;
     ra_comm *comm;
     ra_config config;
-    ra_backend backend;     /* what computes: CPU or CUDA */
-    bool has_backend;       /* it was chosen; ra_job_build may still move an auto to the CPU */
-    int device_index;       /* of the GPU, if one computes */
-    int device_sharers;     /* ranks that compute on that GPU; 1: this one alone */
-    int device_sharers_max; /* on the GPU that most ranks have */
-    int64_t context_bytes;  /* of the GPU's context, counted in the pool */
+    ra_backend backend; /* what computes: CPU or CUDA */
+    bool has_backend;   /* it was chosen; ra_job_build may still move an auto to the CPU */
+    ra_backend_gpu gpu; /* its device is the next member, once it is taken */
     ra_device device;
+    int64_t context_bytes; /* of the GPU's context, counted in the pool */
     /* Of the kernel's memory and of the host's; if the CPU computes, one serves as both. */
     ra_ledger *ledger, *host_ledger;
     ra_pool *pool, *host_pool;

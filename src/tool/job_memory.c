@@ -36,33 +36,27 @@ ra_status ra_job_choose_backend(ra_job *job)
     job->has_backend = status == RA_OK;
     if (status != RA_OK || job->backend != RA_BACKEND_CUDA)
         return status;
-    return ra_comm_pick_device(job->comm, &job->device_index, &job->device_sharers,
-                               &job->device_sharers_max);
+    return ra_comm_pick_device(job->comm, &job->gpu.index, &job->gpu.sharers,
+                               &job->gpu.sharers_max);
 }
 
 const char *ra_job_describe_backend(const ra_job *job, char text[RA_BACKEND_TEXT_MAX])
 {
-    bool const on_gpu = job->backend == RA_BACKEND_CUDA;
-    ra_backend_gpu const gpu = {.device = on_gpu ? &job->device : NULL,
-                                .index = job->device_index,
-                                .sharers = job->device_sharers,
-                                .sharers_max = job->device_sharers_max};
     text[0] = '\0';
-    return job->ops == NULL ? text : ra_backend_describe(&gpu, job->backend_note, text);
+    return job->ops == NULL ? text : ra_backend_describe(&job->gpu, job->backend_note, text);
 }
 
 void ra_job_warn_of_sharing(const ra_job *job)
 {
     static atomic_flag said = ATOMIC_FLAG_INIT;
     if (job->backend != RA_BACKEND_CUDA || job->config.backend != RA_BACKEND_AUTO ||
-        job->device_sharers_max < 2 || ra_comm_rank(job->comm) != 0 ||
-        atomic_flag_test_and_set(&said))
+        job->gpu.sharers_max < 2 || ra_comm_rank(job->comm) != 0 || atomic_flag_test_and_set(&said))
         return;
     ra_log(RA_LOG_WARNING,
            "compute.backend: auto has given one GPU to %d ranks, which share its memory and its "
            "time: start one rank per GPU ('ringattn info' has the line), or "
            "say cuda or cpu",
-           job->device_sharers_max);
+           job->gpu.sharers_max);
 }
 
 /* ---- pools ----------------------------------------------------------------------------------- */
@@ -81,7 +75,7 @@ static int64_t context_of(const ra_job *job, int64_t taken_bytes)
             RA_LOG_WARNING,
             "GPU %d: before the job %s of its memory are taken, more than a context takes: 1 GiB "
             "counts as ours, and other processes have the rest",
-            job->device_index, ra_bytes_text(taken_bytes, text));
+            job->gpu.index, ra_bytes_text(taken_bytes, text));
     return ra_min_i64(taken_bytes, most_bytes);
 }
 
@@ -105,9 +99,10 @@ ra_status ra_job_take_device(ra_job *job)
     int64_t taken_bytes = 0;
     ra_devices devices;
     ra_devices_read(&devices);
-    job->device = devices.list[job->device_index];
-    ra_device_share(job->device_sharers > 1);
-    ra_status status = ra_device_use(job->device_index);
+    job->device = devices.list[job->gpu.index];
+    job->gpu.device = &job->device;
+    ra_device_share(job->gpu.sharers > 1);
+    ra_status status = ra_device_use(job->gpu.index);
     if (status != RA_OK)
         return status;
     warn_of_queues(job);
@@ -185,7 +180,7 @@ ra_status ra_job_make_pools(ra_job *job)
 {
     bool const on_device = job->backend == RA_BACKEND_CUDA;
     ra_memory const memory = on_device ? job->shards.memory : ra_memory_host();
-    int const sharers = on_device ? job->device_sharers : ra_comm_local_size(job->comm);
+    int const sharers = on_device ? job->gpu.sharers : ra_comm_local_size(job->comm);
     ra_status status = kernel_pool_make(job, memory, sharers);
     if (status == RA_OK && on_device)
         status = host_pool_make(job);

@@ -171,7 +171,7 @@ static void memory_report(const rank_memory *m, ra_report *report)
     report->rss_peak_bytes = m->rss_bytes;
     report->floor_bytes = m->floor_bytes;
     report->pool = m->pool;
-    if (report->device == NULL)
+    if (report->gpu.device == NULL)
         return;
     memcpy(report->host_memory_bytes, m->host.at_peak_bytes, sizeof(report->host_memory_bytes));
     report->host_peak_bytes = m->host.reserved_peak_bytes;
@@ -232,10 +232,7 @@ ra_status ra_job_passes(ra_job *job)
                           .comm_name = ra_comm_name(job->ring_comm),
                           .kernel_name = job->kernel.ops->name,
                           .backend_note = job->backend_note[0] != '\0' ? job->backend_note : NULL,
-                          .device = job->backend == RA_BACKEND_CUDA ? &job->device : NULL,
-                          .device_index = job->device_index,
-                          .device_sharers = job->device_sharers,
-                          .device_sharers_max = job->device_sharers_max};
+                          .gpu = job->gpu};
     ra_job_warn_of_sharing(job);
     ra_progress_set(job->progress, "bringing tensors in", 0, 0);
     ra_console_hold();

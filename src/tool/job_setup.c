@@ -114,7 +114,7 @@ static ra_status gpu_take(ra_job *job, ra_status status)
 {
     if (status == RA_OK)
         status = gpu_forgive(job, ra_job_take_device(job));
-    if (job->device_sharers_max < 2)
+    if (job->gpu.sharers_max < 2)
         return status;
     ra_status const met = ra_comm_barrier(job->comm, "taking GPUs that ranks share");
     return status == RA_OK ? met : status;
@@ -242,6 +242,7 @@ static ra_status prepare(ra_job *job)
     note_refusal(job, refused / size, refused % size == size - 1 - rank);
     alone_undo(job);
     job->backend = RA_BACKEND_CPU;
+    job->gpu.device = NULL;
     job->kernel_note[0] = '\0'; /* it has been logged */
     status = prepare_agreed(job);
     return status == RA_OK ? ra_tensor_source_agree(job->source, job->comm) : status;

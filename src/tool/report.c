@@ -1,6 +1,5 @@
 #include "report.h"
 
-#include "backend.h"
 #include "bytes_text.h"
 #include "duration.h"
 
@@ -222,8 +221,6 @@ static void job_print(const ra_report *report)
 {
     const ra_config *config = report->config;
     char pairs[32], backend[RA_BACKEND_TEXT_MAX];
-    ra_backend_gpu const gpu = {report->device, report->device_index, report->device_sharers,
-                                report->device_sharers_max};
     double const all =
         (double)config->seq * (double)config->seq * (double)config->batch * config->heads;
     ra_report_shape(LABEL_WIDTH, config);
@@ -233,11 +230,11 @@ static void job_print(const ra_report *report)
     else
         row("work", "%s query-key pairs, %.3g %% of all", ra_count_text(report->live_pairs, pairs),
             100 * (double)report->live_pairs / all);
-    const char *unit = report->device != NULL ? "multiprocessor" : "thread";
+    const char *unit = report->gpu.device != NULL ? "multiprocessor" : "thread";
     row("ranks", "%d (%s), %d %s%s each, kernel %s", report->ranks, report->comm_name,
         report->threads, unit, ra_plural(report->threads), report->kernel_name);
-    if (report->backend_note != NULL || report->device != NULL)
-        row("backend", "%s", ra_backend_describe(&gpu, report->backend_note, backend));
+    if (report->backend_note != NULL || report->gpu.device != NULL)
+        row("backend", "%s", ra_backend_describe(&report->gpu, report->backend_note, backend));
     if (report->ranks > 1)
         ra_report_plan(LABEL_WIDTH, config, &report->ring);
     else if (report->ring.head_groups > 1)
@@ -273,7 +270,7 @@ static void speed_print(const ra_report *report)
 static void memory_print(const ra_report *report)
 {
     char text[32];
-    const ra_device *device = report->device;
+    const ra_device *device = report->gpu.device;
     printf("\n");
     row("memory", "%12s  at the peak%s%s", ra_bytes_text(report->peak_bytes, text),
         report->ranks > 1 ? " of the fullest rank" : "", device != NULL ? ", of the GPU" : "");

@@ -2,10 +2,8 @@
 #ifndef RINGATTN_TOOL_REPORT_H
 #define RINGATTN_TOOL_REPORT_H
 
-#include "config.h"
+#include "backend.h"
 #include "verify.h"
-
-#include "ringattn/device.h"
 
 /* Times of a pass: of each repetition, the slowest rank's. */
 typedef struct ra_times {
@@ -37,9 +35,7 @@ typedef struct ra_report {
     int64_t limit_bytes_sum; /* over ranks */
     /* If a GPU computes, all bytes above are of its memory, and those below of the host's beside
        it: of the same rank, at the host's own peak. */
-    const ra_device *device; /* rank 0's, borrowed; NULL: the CPU computes */
-    int device_index;
-    int device_sharers, device_sharers_max; /* ranks on this GPU, and on the one that most have */
+    ra_backend_gpu gpu; /* rank 0's */
     int64_t host_peak_bytes, host_memory_bytes[RA_MEM_CATEGORY_COUNT];
     ra_pool_stats pool; /* of that rank, up to here */
     /* With --phases: those of the rank with the highest peak. */

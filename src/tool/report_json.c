@@ -74,13 +74,13 @@ static json_t *work_to_json(const ra_report *report)
 /* The GPU and the host's memory beside it; null if the CPU computes. */
 static json_t *device_to_json(const ra_report *report)
 {
-    const ra_device *device = report->device;
-    if (device == NULL)
+    const ra_backend_gpu *gpu = &report->gpu;
+    if (gpu->device == NULL)
         return json_null();
-    return json_pack("{s:i, s:s, s:i, s:i, s:I, s:I, s:o}", "index", report->device_index, "name",
-                     device->name, "sharers", report->device_sharers, "sharers_max",
-                     report->device_sharers_max, "memory_bytes", (json_int_t)device->memory_bytes,
-                     "host_peak_bytes", (json_int_t)report->host_peak_bytes, "host_memory_bytes",
+    return json_pack("{s:i, s:s, s:i, s:i, s:I, s:I, s:o}", "index", gpu->index, "name",
+                     gpu->device->name, "sharers", gpu->sharers, "sharers_max", gpu->sharers_max,
+                     "memory_bytes", (json_int_t)gpu->device->memory_bytes, "host_peak_bytes",
+                     (json_int_t)report->host_peak_bytes, "host_memory_bytes",
                      ra_json_memory(report->host_memory_bytes));
 }
 

@@ -11,7 +11,7 @@
 static ra_status gpu_limits_gather(ra_job *job, ra_gpu_limits *limits_out)
 {
     const char *name;
-    double const share = 1.0 / job->device_sharers;
+    double const share = 1.0 / job->gpu.sharers;
     double sums[] = {share, share * ra_limits_of_gpu(&job->device, RA_F32, &name),
                      share * ra_limits_of_gpu(&job->device, RA_BF16, &name)};
     ra_status const status = ra_comm_reduce_f64(job->comm, "limits of GPUs", RA_SUM, sums, 3);
