@@ -16,21 +16,22 @@ int ra_flush(int fd)
     return result;
 }
 
+int ra_folder_of(const char *path, size_t bytes, char *folder)
+{
+    const char *const slash = strrchr(path, '/');
+    if (slash == NULL)
+        return snprintf(folder, bytes, ".");
+    return snprintf(folder, bytes, "%.*s", slash > path ? (int)(slash - path) : 1, path);
+}
+
 /* The folder that the file is in; -1 and errno: it cannot be opened. */
 static int folder_open(const char *path)
 {
-    char folder[PATH_MAX] = ".";
-    const char *const slash = strrchr(path, '/');
-    size_t const bytes = slash != NULL ? (size_t)(slash - path) + 1 : 0;
-    if (bytes >= sizeof(folder)) {
-        errno = ENAMETOOLONG;
-        return -1;
-    }
-    if (slash != NULL) {
-        memcpy(folder, path, bytes);
-        folder[bytes] = '\0';
-    }
-    return open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    char folder[PATH_MAX];
+    if (ra_folder_of(path, sizeof(folder), folder) < PATH_MAX)
+        return open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    errno = ENAMETOOLONG;
+    return -1;
 }
 
 int ra_publish(const char *temporary, const char *path, bool *named_out)

@@ -8,6 +8,12 @@
 /** fsync, also after an interruption. 0, or -1 and errno. */
 int ra_flush(int fd);
 
+/**
+ * The folder that a path is in: "/a" of "/a/b", "/" of "/b", "." of "b".
+ * @return its length; `bytes` or more: it does not fit
+ */
+int ra_folder_of(const char *path, size_t bytes, char *folder);
+
 enum { RA_TEMPORARY_NAME_BYTES = 64 }; /* more than a temporary name has */
 
 /**

@@ -16,12 +16,7 @@
 /* The folder that a path is in; false: its name is too long for files with temporary names. */
 static bool folder_read(const char *path, char folder[PATH_MAX])
 {
-    const char *slash = strrchr(path, '/');
-    int const length = slash == NULL ? snprintf(folder, PATH_MAX, ".")
-                       : slash == path
-                           ? snprintf(folder, PATH_MAX, "/")
-                           : snprintf(folder, PATH_MAX, "%.*s", (int)(slash - path), path);
-    return length + 1 + RA_TEMPORARY_NAME_BYTES < PATH_MAX;
+    return ra_folder_of(path, PATH_MAX, folder) + 1 + RA_TEMPORARY_NAME_BYTES < PATH_MAX;
 }
 
 /* The same of the file that a symbolic link leads to. */
