@@ -144,12 +144,11 @@ ra_status ra_placement_check(ra_placement *placement, ra_comm *comm, ra_pool *po
     status = share_places(comm, &place, places);
     if (status == RA_OK && copies)
         status = share_attach(comm, places, (int64_t *)(void *)(places + ranks));
-    if (status != RA_OK)
-        goto out_free;
-    ra_console_hold(); /* rank 0 speaks for all */
-    if (ra_comm_rank(comm) == 0 && !ra_console_is_quiet())
+    if (status == RA_OK && ra_comm_rank(comm) == 0 && !ra_console_is_quiet()) {
+        ra_console_hold(); /* rank 0 speaks for all */
         say(places, ranks, copies, &placement->said);
-    status = ra_console_agree(comm, "comparing where ranks run", RA_OK);
+        ra_console_release();
+    }
 
 out_free:
     ra_pool_free(pool, NULL, &block);
