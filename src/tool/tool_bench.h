@@ -83,7 +83,8 @@ RA_CHECKED ra_status ra_bench_report_begin(ra_bench *bench);
 void ra_bench_report_limits(ra_bench *bench, bool shown);
 /** Show the GPUs' limits unless the last that were shown are these. */
 void ra_bench_report_gpu_limits(ra_bench *bench, const ra_gpu_limits *limits);
-void ra_bench_report_point(ra_bench *bench, const ra_bench_point *point, const ra_config *config);
+void ra_bench_report_point(ra_bench *bench, const ra_bench_point *point, const ra_config *config,
+                           const char *label);
 /** For a ra_bench: end the table, and write comma-separated values. */
 RA_CHECKED ra_status ra_bench_report_end(void *command);
 /** For a ra_bench: what stands beside its points; NULL: no memory. */

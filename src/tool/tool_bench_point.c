@@ -156,7 +156,7 @@ static void point_tell(ra_bench *bench, ra_bench_point *point, const ra_config *
     snprintf(line, sizeof(line), "%s%s%s", label, label[0] != '\0' ? ": " : "", message);
     if (message[0] != '\0')
         ra_console_warn(line);
-    ra_bench_report_point(bench, point, config);
+    ra_bench_report_point(bench, point, config, label);
 }
 
 ra_status ra_bench_point_run(ra_bench *bench, const ra_config_pick *pick)

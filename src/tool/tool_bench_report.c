@@ -135,10 +135,9 @@ static void overlap_print(const ra_overlap *overlap, const char *pass)
            ra_duration_text(overlap->wall_ms, wall), text);
 }
 
-static void point_print(const ra_bench *bench, const ra_bench_point *point, const ra_config *config)
+static void point_print(const ra_bench *bench, const ra_bench_point *point, const ra_config *config,
+                        const char *label)
 {
-    char label[512];
-    ra_bench_point_label(point, config, label, sizeof(label));
     if (point->outcome.status != RA_OK) {
         printf("%-9s %s\n", ra_job_status_text(point->outcome.status, &point->report), label);
         return;
@@ -152,7 +151,8 @@ static void point_print(const ra_bench *bench, const ra_bench_point *point, cons
         overlap_print(&point->backward, "backward");
 }
 
-void ra_bench_report_point(ra_bench *bench, const ra_bench_point *point, const ra_config *config)
+void ra_bench_report_point(ra_bench *bench, const ra_bench_point *point, const ra_config *config,
+                           const char *label)
 {
     int const ranks = ra_comm_size(bench->series.comm);
     ra_series_add(&bench->series, ra_bench_point_to_json(point, config, ranks));
@@ -161,7 +161,7 @@ void ra_bench_report_point(ra_bench *bench, const ra_bench_point *point, const r
     ra_console_show("");
     if (!bench->has_header)
         header_print(bench);
-    point_print(bench, point, config);
+    point_print(bench, point, config, label);
     ra_stdout_flush();
 }
 

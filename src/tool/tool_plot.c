@@ -20,7 +20,7 @@ static ra_status prefix_choose(const ra_options *options, char *prefix, size_t b
     size_t length = strlen(from);
     if (options->prefix == NULL && length > 5 && strcmp(from + length - 5, ".json") == 0)
         length -= 5;
-    if (length + 32 < bytes) {
+    if (length < bytes) {
         memcpy(prefix, from, length);
         prefix[length] = '\0';
         return RA_OK;
