@@ -16,21 +16,19 @@ static ra_status open_regular(const char *what, const char *path, FILE **file_ou
 {
     int const fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     struct stat info;
-    ra_status status = RA_ERR_IO;
-    if (fd < 0 || fstat(fd, &info) != 0) {
-        ra_log(RA_LOG_ERROR, "%s: cannot open the %s: %s", path, what, strerror(errno));
-    } else if (!S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode)) {
+    bool const known = fd >= 0 && fstat(fd, &info) == 0;
+    if (known && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode)) {
         ra_log(RA_LOG_ERROR, "%s: is a device or pipe: give a file with the %s", path, what);
-        status = RA_ERR_CONFIG;
-    } else {
-        *file_out = fdopen(fd, "rb");
-        if (*file_out != NULL)
-            return RA_OK;
-        ra_log(RA_LOG_ERROR, "%s: cannot open the %s: %s", path, what, strerror(errno));
+        close(fd);
+        return RA_ERR_CONFIG;
     }
+    *file_out = known ? fdopen(fd, "rb") : NULL;
+    if (*file_out != NULL)
+        return RA_OK;
+    ra_log(RA_LOG_ERROR, "%s: cannot open the %s: %s", path, what, strerror(errno));
     if (fd >= 0)
         close(fd);
-    return status;
+    return RA_ERR_IO;
 }
 
 ra_status ra_config_read_file(const char *what, const char *path, char **text_out,

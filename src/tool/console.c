@@ -33,9 +33,10 @@ static void wipe(void)
 }
 
 /* With several ranks a line names its rank, unless it does already. */
-static void say(const char *level, const char *line, bool with_rank)
+static void say(ra_log_level level, const char *line, bool with_rank)
 {
-    if (the_console.deferring && strcmp(level, "error") == 0) {
+    static const char *const names[] = {"error", "warning", "info"};
+    if (the_console.deferring && level == RA_LOG_ERROR) {
         if (!the_console.kept)
             snprintf(the_console.kept_line, sizeof(the_console.kept_line), "%s", line);
         the_console.kept = true;
@@ -43,15 +44,14 @@ static void say(const char *level, const char *line, bool with_rank)
     }
     wipe();
     if (with_rank && the_console.size > 1 && strstr(line, "rank ") == NULL)
-        fprintf(stderr, "ringattn: %s: %s (rank %d on host %s)\n", level, line, the_console.rank,
-                the_console.host);
+        fprintf(stderr, "ringattn: %s: %s (rank %d on host %s)\n", names[level], line,
+                the_console.rank, the_console.host);
     else
-        fprintf(stderr, "ringattn: %s: %s\n", level, line);
+        fprintf(stderr, "ringattn: %s: %s\n", names[level], line);
 }
 
 static void take_line(void *context, ra_log_level level, const char *line)
 {
-    static const char *const names[] = {"error", "warning", "info"};
     (void)context;
     pthread_mutex_lock(&the_console.mutex);
     bool const dropped = (level == RA_LOG_INFO && the_console.quiet) ||
@@ -61,7 +61,7 @@ static void take_line(void *context, ra_log_level level, const char *line)
             snprintf(the_console.line, sizeof(the_console.line), "%s", line);
         the_console.held = true;
     } else if (!dropped) {
-        say(names[level], line, !the_console.holding);
+        say(level, line, !the_console.holding);
     }
     pthread_mutex_unlock(&the_console.mutex);
 }
@@ -113,7 +113,7 @@ static bool release(bool speak, bool with_rank)
     bool const held = the_console.held;
     the_console.holding = false;
     if (speak && held) {
-        say("error", the_console.line, with_rank || the_console.rank != 0);
+        say(RA_LOG_ERROR, the_console.line, with_rank || the_console.rank != 0);
         the_console.held = false; /* an agreement around this one must not repeat it */
     }
     pthread_mutex_unlock(&the_console.mutex);
@@ -175,7 +175,7 @@ bool ra_console_take(char line[RA_CONSOLE_LINE_MAX])
 void ra_console_warn(const char *line)
 {
     pthread_mutex_lock(&the_console.mutex);
-    say("warning", line, false);
+    say(RA_LOG_WARNING, line, false);
     pthread_mutex_unlock(&the_console.mutex);
 }
 

@@ -139,9 +139,9 @@ static ra_status kernel_make(ra_job *job)
 
 /*
  * What every rank does by itself, with the same outcome unless its machine differs; but for meeting
- * those it shares a GPU with. If the GPU
- * cannot be used or run the kernels, or they compute wrong results, and another backend is allowed,
- * this only finds out: job->ops is NULL and job->backend_note says what is missing.
+ * those it shares a GPU with. If the GPU cannot be used or run the kernels, or they compute wrong
+ * results, and another backend is allowed, this only finds out: job->ops is NULL and
+ * job->backend_note says what is missing.
  */
 static ra_status alone_prepare(ra_job *job)
 {
@@ -235,16 +235,14 @@ static ra_status prepare(ra_job *job)
     int64_t refused = gpu_verdict(job) * size + size - 1 - rank; /* the first rank wins */
     if (status == RA_OK && may_end)
         status = ra_comm_reduce_i64(job->comm, "agreeing on the kernels", RA_MAX, &refused, 1);
-    if (status != RA_OK)
-        return status;
-    if (!may_end || refused / size == GPU_SERVES)
-        return ra_tensor_source_agree(job->source, job->comm);
-    note_refusal(job, refused / size, refused % size == size - 1 - rank);
-    alone_undo(job);
-    job->backend = RA_BACKEND_CPU;
-    job->gpu.device = NULL;
-    job->kernel_note[0] = '\0'; /* it has been logged */
-    status = prepare_agreed(job);
+    if (status == RA_OK && may_end && refused / size != GPU_SERVES) {
+        note_refusal(job, refused / size, refused % size == size - 1 - rank);
+        alone_undo(job);
+        job->backend = RA_BACKEND_CPU;
+        job->gpu.device = NULL;
+        job->kernel_note[0] = '\0'; /* it has been logged */
+        status = prepare_agreed(job);
+    }
     return status == RA_OK ? ra_tensor_source_agree(job->source, job->comm) : status;
 }
 
@@ -360,10 +358,9 @@ ra_status ra_job_prepare(ra_job *job)
         status = ra_job_connect(&job->config, &job->comm);
     if (status != RA_OK)
         return status;
-    bool const first = ra_comm_rank(job->comm) == 0;
     job->repeat =
         (ra_repeat){.warmup = job->config.warmup, .most = job->config.repeat, .most_ms = INFINITY};
-    if (first && !job->options->quiet)
+    if (ra_comm_rank(job->comm) == 0 && !job->options->quiet)
         job->progress = ra_progress_create();
     status = ra_job_build(job);
     if (status == RA_OK) {

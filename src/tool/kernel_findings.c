@@ -54,15 +54,10 @@ static ra_status finding_widen(const ra_kernel_use *use, const checker *by,
     return RA_OK;
 }
 
-/* Drop the last finding if nothing was compared for it. */
-static void findings_trim(const ra_kernel_finding *last, int *count)
-{
-    *count -= last->verdict.tensor == NULL;
-}
-
 /* Add one finding for softmax attention, the worst with and without dilated branches, and on a GPU
    in bfloat16 with the backward pass that repeats bit for bit; and one, the worst of all kinds, for
-   linear attention. `standard` has that, too, but no job uses it. */
+   linear attention. `standard` has that, too, but no job uses it. None for which nothing was
+   compared. */
 static ra_status findings_add(const ra_kernel_ops *ops, ra_dtype dtype, const checker *by,
                               ra_kernel_finding *findings, int *count)
 {
@@ -76,21 +71,21 @@ static ra_status findings_add(const ra_kernel_ops *ops, ra_dtype dtype, const ch
         {.linear = RA_LINEAR_CAUSAL, .method = RA_LINEAR_RECURRENT},
         {.linear = RA_LINEAR_CAUSAL, .method = RA_LINEAR_CUMSUM}};
     ra_kernel_finding const none = {.ops = ops, .use = {.dtype = dtype}};
-    ra_kernel_finding *finding = &findings[(*count)++];
+    ra_kernel_finding *finding = &findings[*count];
     *finding = none;
     ra_status status = finding_widen(&softmax, by, finding);
     if (status == RA_OK)
         status = finding_widen(&dilated, by, finding);
     if (status == RA_OK && ops == ra_kernel_cuda() && dtype == RA_BF16)
         status = finding_widen(&repeatable, by, finding);
-    findings_trim(finding, count);
+    *count += finding->verdict.tensor != NULL;
     if (status != RA_OK || ops->linear == NULL || ops == ra_kernel_standard())
         return status;
-    finding = &findings[(*count)++];
+    finding = &findings[*count];
     *finding = none;
     for (size_t i = 0; i < sizeof(linear) / sizeof(linear[0]) && status == RA_OK; i++)
         status = finding_widen(&linear[i], by, finding);
-    findings_trim(finding, count);
+    *count += finding->verdict.tensor != NULL;
     return status;
 }
 
