@@ -1,5 +1,6 @@
 /* What must hold between keys, once the shape is known. */
 #include "config_layer.h"
+#include "documents.h"
 #include "internal.h"
 
 #include <stdarg.h>
@@ -96,9 +97,7 @@ static ra_status size_check(const ra_config *config, bool counts_pairs)
 static ra_status documents_check(const ra_config *config)
 {
     const ra_pattern_config *pattern = &config->pattern;
-    int64_t sum = 0; /* cannot overflow: at most 2^20 lengths below 2^31 */
-    for (int64_t i = 0; i < pattern->document_count; i++)
-        sum += pattern->documents[i];
+    int64_t const sum = ra_documents_tokens(pattern);
     if (pattern->documents != NULL && sum != config->seq)
         return ra_config_refuse(config, "pattern.documents",
                                 "lengths sum to %lld, but shape.seq is %lld", (long long)sum,

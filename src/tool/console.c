@@ -1,6 +1,7 @@
 #include "console.h"
 
 #include "config_yaml.h"
+#include "ranks.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -70,7 +71,7 @@ void ra_console_open(const ra_comm *comm)
 {
     pthread_mutex_lock(&the_console.mutex);
     the_console.rank = comm != NULL ? ra_comm_rank(comm) : 0;
-    the_console.size = comm != NULL ? ra_comm_size(comm) : 1;
+    the_console.size = ra_ranks_count(comm);
     snprintf(the_console.host, sizeof(the_console.host), "%s",
              comm != NULL ? ra_comm_host(comm) : "");
     pthread_mutex_unlock(&the_console.mutex);
@@ -127,7 +128,7 @@ void ra_console_release(void)
 
 ra_status ra_console_agree(ra_comm *comm, const char *operation, ra_status status)
 {
-    if (comm == NULL || ra_comm_size(comm) == 1) {
+    if (ra_ranks_count(comm) == 1) {
         release(status != RA_OK, false);
         return status;
     }

@@ -6,18 +6,25 @@
 
 enum { DOCUMENTS_MAX = 1 << 26 };
 
+int64_t ra_documents_tokens(const ra_pattern_config *pattern)
+{
+    int64_t sum = 0; /* cannot overflow: at most 2^20 lengths below 2^31 */
+    for (int64_t i = 0; i < pattern->document_count; i++)
+        sum += pattern->documents[i];
+    return sum;
+}
+
 ra_status ra_documents_repeat(const ra_pattern_config *pattern, int64_t tokens,
                               int64_t **lengths_out, int64_t *count_out)
 {
-    int64_t left = tokens, count = 0, most = 0, sum = 0;
+    int64_t const sum = ra_documents_tokens(pattern);
+    int64_t left = tokens, count = 0, most = 0;
     *lengths_out = NULL;
     *count_out = 0;
     if (pattern->documents == NULL)
         return RA_OK;
-    for (int64_t i = 0; i < pattern->document_count; i++) {
-        sum += pattern->documents[i];
+    for (int64_t i = 0; i < pattern->document_count; i++)
         most += pattern->documents[i] > 0;
-    }
     if (sum < 1) {
         ra_log(RA_LOG_ERROR, "pattern.documents: lengths sum to 0: repeated, they have no token");
         return RA_ERR_CONFIG;

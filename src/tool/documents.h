@@ -4,6 +4,9 @@
 
 #include "ringattn/pattern.h"
 
+/** Tokens of a pattern's documents; 0: it has none. */
+int64_t ra_documents_tokens(const ra_pattern_config *pattern);
+
 /**
  * A pattern's document lengths for `tokens` tokens: its own again and again, the last one cut. The
  * caller frees *lengths_out; NULL: the pattern has no documents.

@@ -3,6 +3,7 @@
 #include "durable.h"
 #include "job.h"
 #include "output_file.h"
+#include "ranks.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -178,7 +179,7 @@ ra_status ra_job_check_outputs(const ra_options *o, const ra_config *config, con
     int const input_count = sizeof(inputs) / sizeof(inputs[0]);
     int const output_count = sizeof(outputs) / sizeof(outputs[0]);
     ra_status status = RA_OK;
-    if (comm != NULL && ra_comm_rank(comm) != 0)
+    if (!ra_ranks_is_first(comm))
         return RA_OK;
     for (int i = 0; i < output_count && status == RA_OK; i++) {
         if (outputs[i].path == NULL)

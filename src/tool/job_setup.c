@@ -372,7 +372,7 @@ ra_status ra_job_prepare(ra_job *job)
 
 bool ra_job_failed_alone(const ra_job *job, ra_status status)
 {
-    return status != RA_OK && job->comm != NULL && ra_comm_size(job->comm) > 1 &&
+    return status != RA_OK && ra_ranks_count(job->comm) > 1 &&
            (job->alone || job->comm->broken || ra_status_is_of_ranks(status));
 }
 

@@ -2,6 +2,7 @@
 
 #include "console.h"
 #include "internal.h"
+#include "ranks.h"
 
 #include <stdlib.h>
 
@@ -42,9 +43,9 @@ ra_status ra_job_text_share(const ra_options *options, ra_comm *comm, ra_job_tex
 {
     ra_job_text text = {.source = &options->source};
     ra_status status = RA_OK;
-    if (comm == NULL || ra_comm_rank(comm) == 0)
+    if (ra_ranks_is_first(comm))
         status = read_file(&text);
-    if (comm != NULL && ra_comm_size(comm) > 1)
+    if (ra_ranks_count(comm) > 1)
         status = share(comm, status, &text);
     if (status == RA_OK)
         *text_out = text;

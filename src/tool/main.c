@@ -15,7 +15,7 @@
 static int help_print(const ra_options *options, ra_comm *comm)
 {
     ra_status status = RA_OK;
-    if (comm == NULL || ra_comm_rank(comm) == 0) {
+    if (ra_ranks_is_first(comm)) {
         if (options->command == RA_COMMAND_HELP_CONFIG)
             ra_config_print_help(options->markdown);
         else

@@ -124,7 +124,7 @@ ra_status ra_ranks_compare(ra_comm *comm, int argc, char **argv)
 {
     static const char operation[] = "comparing the arguments";
     uint64_t mine = 0;
-    if (comm == NULL || ra_comm_size(comm) == 1)
+    if (ra_ranks_count(comm) == 1)
         return RA_OK;
     for (int i = 1; i < argc; i++)
         mine = XXH3_64bits_withSeed(argv[i], strlen(argv[i]) + 1, mine);
@@ -146,8 +146,7 @@ ra_status ra_ranks_compare(ra_comm *comm, int argc, char **argv)
 void ra_ranks_leave(ra_comm *comm)
 {
     guard g;
-    bool const waits =
-        comm != NULL && ra_comm_size(comm) > 1 && strcmp(ra_comm_name(comm), "mpi") == 0;
+    bool const waits = ra_ranks_count(comm) > 1 && strcmp(ra_comm_name(comm), "mpi") == 0;
     /* A rank may come late to the end, with heartbeats: the deadline begins when all are there.
        If one never comes, the job has failed. A communicator that was broken before is left without
        MPI_Finalize. */

@@ -8,6 +8,17 @@
 
 #include "ringattn/comm.h"
 
+/* Who was started alone has no communicator, and is the first of one. */
+static inline bool ra_ranks_is_first(const ra_comm *comm)
+{
+    return comm == NULL || ra_comm_rank(comm) == 0;
+}
+
+static inline int ra_ranks_count(const ra_comm *comm)
+{
+    return comm != NULL ? ra_comm_size(comm) : 1;
+}
+
 /* In a large job it takes a while until the last process has started. */
 enum { RA_RANKS_JOIN_MS = 300000 };
 

@@ -153,9 +153,8 @@ static ra_status report(const ra_options *options, const ra_comm *comm, const fi
     ra_topology topology;
     bool const is_known = ra_topology_read(&topology) == RA_OK; /* else it has been said why */
     json_t *machine = ra_machine_json_of(is_known ? &topology : NULL);
-    int const ranks = comm != NULL ? ra_comm_size(comm) : 1;
     if (machine != NULL &&
-        (json_object_set_new(machine, "ranks", json_integer(ranks)) != 0 ||
+        (json_object_set_new(machine, "ranks", json_integer(ra_ranks_count(comm))) != 0 ||
          json_object_set_new(machine, "openblas", json_pack("s?", ra_blas_name())) != 0)) {
         json_decref(machine);
         machine = NULL;
@@ -180,7 +179,7 @@ static ra_status config_look(const ra_options *options, ra_comm *comm)
     if (status != RA_OK)
         return status;
     ra_console_hold();
-    int const ranks = comm != NULL ? ra_comm_size(comm) : 1;
+    int const ranks = ra_ranks_count(comm);
     ra_backend backend;
     char note[RA_BACKEND_NOTE_MAX];
     if (config.input == NULL)
@@ -216,7 +215,7 @@ int ra_command_info(const ra_options *options, ra_comm *comm)
 {
     findings found = {0};
     int threads = 1;
-    bool const first = comm == NULL || ra_comm_rank(comm) == 0;
+    bool const first = ra_ranks_is_first(comm);
     ra_status status = config_look(options, comm);
     if (status == RA_OK && first && options->check)
         status = threads_choose(comm, &threads);

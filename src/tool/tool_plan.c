@@ -134,7 +134,7 @@ static ra_status ranks_take(planner *p)
     const ra_yaml_node *at;
     ra_config_value value = {0};
     char problem[RA_VALUE_PROBLEM_MAX];
-    p->ranks = p->has_hardware ? p->hardware.ranks : p->comm != NULL ? ra_comm_size(p->comm) : 1;
+    p->ranks = p->has_hardware ? p->hardware.ranks : ra_ranks_count(p->comm);
     if (node.text == NULL)
         return RA_OK;
     ra_status const status = ra_config_value_read(&key, &node, &value, &at, problem);
@@ -220,10 +220,9 @@ static ra_status plan(const ra_options *options, ra_comm *comm)
 int ra_command_plan(const ra_options *options, ra_comm *comm)
 {
     /* One is enough, and the others learn what became of it. */
-    bool const first = comm == NULL || ra_comm_rank(comm) == 0;
     ra_console_hold();
     ra_status const status =
-        ra_console_agree(comm, "planning", first ? plan(options, comm) : RA_OK);
+        ra_console_agree(comm, "planning", ra_ranks_is_first(comm) ? plan(options, comm) : RA_OK);
     ra_ranks_leave(comm);
     return ra_exit_code(status);
 }

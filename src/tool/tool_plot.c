@@ -98,10 +98,9 @@ static ra_status plot(const ra_options *options, ra_comm *comm)
 int ra_command_plot(const ra_options *options, ra_comm *comm)
 {
     /* One is enough, and the others learn what became of it. */
-    bool const first = comm == NULL || ra_comm_rank(comm) == 0;
     ra_console_hold();
-    ra_status const status =
-        ra_console_agree(comm, "drawing pictures", first ? plot(options, comm) : RA_OK);
+    ra_status const status = ra_console_agree(
+        comm, "drawing pictures", ra_ranks_is_first(comm) ? plot(options, comm) : RA_OK);
     ra_ranks_leave(comm);
     return ra_exit_code(status);
 }

@@ -1,16 +1,7 @@
 /* What `plan` predicts for a variant, beside what a probe has found. */
+#include "documents.h"
 #include "tool_plan.h"
 #include "tool_probe.h"
-
-/* A length at which the configuration is whole: any, or that of its documents, which are repeated
-   from there. */
-static int64_t own_tokens(const ra_config *config, int64_t tokens)
-{
-    int64_t sum = 0;
-    for (int64_t i = 0; i < config->pattern.document_count; i++)
-        sum += config->pattern.documents[i];
-    return config->pattern.documents != NULL ? sum : tokens;
-}
 
 /* Plan a job like a try: one repetition, nothing verified in the job's own memory. */
 static ra_status point_take(const ra_probe *probe, const ra_probe_point *point, ra_plan_point *plan)
@@ -21,7 +12,9 @@ static ra_status point_take(const ra_probe *probe, const ra_probe_point *point, 
         return status;
     plan->config.repeat = 1;
     plan->config.verify = false;
-    plan->config.seq = own_tokens(&plan->config, point->tokens);
+    /* A length at which the configuration is whole: documents are repeated from there. */
+    const ra_pattern_config *pattern = &plan->config.pattern;
+    plan->config.seq = pattern->documents != NULL ? ra_documents_tokens(pattern) : point->tokens;
     status = ra_plan_point_init_here(plan);
     plan->request.context_bytes = point->report.memory_bytes[RA_MEM_CONTEXT]; /* measured */
     plan->request.memory_bytes = point->report.limit_bytes_sum / ra_comm_size(series->comm);
