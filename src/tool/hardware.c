@@ -153,3 +153,18 @@ ra_status ra_hardware_load(const char *path, ra_hardware *hardware_out)
     free(text);
     return status;
 }
+
+ra_status ra_hardware_check(const char *path, const ra_hardware *hardware)
+{
+    for (int i = 0; i < KEY_COUNT; i++) {
+        const ra_config_key *key = &keys[i];
+        ra_config_value const value = ra_config_value_get(key, hardware);
+        if ((key->type == RA_KEY_REAL && !(value.real <= key->real_max)) ||
+            (key->type == RA_KEY_BYTES && value.integer > key->max)) {
+            ra_log(RA_LOG_ERROR, "%s: by what it has measured, %s is more than a machine has", path,
+                   key->path);
+            return RA_ERR_IO;
+        }
+    }
+    return RA_OK;
+}

@@ -11,6 +11,10 @@
  */
 RA_CHECKED ra_status ra_hardware_load(const char *path, ra_hardware *hardware_out);
 
+/** Whether a hardware file could hold what was learned from the report at `path`; RA_ERR_IO,
+   logged: a number is beyond its key's range. */
+RA_CHECKED ra_status ra_hardware_check(const char *path, const ra_hardware *hardware);
+
 /** Write one that ra_hardware_load reads back; `comment` is its first line. RA_ERR_IO, logged. */
 RA_CHECKED ra_status ra_hardware_save(const char *path, const char *comment,
                                       const ra_hardware *hardware);
@@ -23,7 +27,8 @@ RA_CHECKED ra_status ra_hardware_save(const char *path, const char *comment,
  * computed points of flash attention, it is the machine: nothing else is learned, and instead of
  * threads, bandwidth and cache its multiprocessors and compute capability are overwritten.
  * @param comm  of a rank that does it while the others wait; NULL: none do
- * @return RA_ERR_IO (unreadable, not such a file, no point to learn from), RA_ERR_NO_MEMORY
+ * @return RA_ERR_IO (unreadable, not such a file, no point to learn from, numbers that no machine
+ *         has), RA_ERR_NO_MEMORY
  */
 RA_CHECKED ra_status ra_hardware_calibrate(const char *path, ra_comm *comm, ra_hardware *hardware);
 

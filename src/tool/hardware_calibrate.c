@@ -312,6 +312,7 @@ ra_status ra_hardware_calibrate(const char *path, ra_comm *comm, ra_hardware *ha
             hardware->threads = all.threads;
         if (!all.on_gpu && cache > 0)
             hardware->cache_bytes = cache;
+        status = ra_hardware_check(path, hardware);
         ra_json_mention_incomplete(path, root);
     }
     free(all.items);

@@ -112,6 +112,29 @@ Test(plan_hardware, refuses_a_gpu_of_a_number_of_multiprocessors_that_none_has)
     "\"forward_ms\": {\"median\": " ms "}}"
 
 /* Where compute.threads is auto; else a line says whose times these are. */
+/* A hardware file with such numbers would not be read again. */
+Test(plan_hardware, learns_no_number_that_its_file_could_not_hold)
+{
+    static const struct {
+        const char *limit, *ms, *cache, *wanted;
+    } cases[] = {{"1e18", "1", "1", "peak_tflops.f32 is more than a machine has"},
+                 {"1", "1e20", "1", "forward.f32.start_us is more than a machine has"},
+                 {"1", "1", "9000000000000000000", "cache is more than a machine has"}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char bench[512];
+        snprintf(bench, sizeof(bench),
+                 "{\"machine\": {\"processor\": {\"caches\": {\"l3_bytes\": %s}}}, \"points\": ["
+                 "{\"ranks\": 1, \"limit_tflops\": %s, \"config\": {\"shape\": {\"dtype\": "
+                 "\"f32\"}}, \"forward_ms\": {\"median\": %s}}]}",
+                 cases[i].cache, cases[i].limit, cases[i].ms);
+        command_file_write("bench.json", bench, strlen(bench));
+        command_run(&result, 0, "plan --calibrate bench.json --save machine.yaml");
+        cr_expect_eq(result.code, 3, "%s: %d", cases[i].wanted, result.code);
+        cr_expect_not_null(strstr(result.err, cases[i].wanted), "%s", result.err);
+        cr_expect_not(command_file_exists("machine.yaml"));
+    }
+}
+
 Test(plan_hardware, takes_the_threads_whose_speed_it_knows)
 {
     static const char bench[] =
