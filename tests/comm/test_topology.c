@@ -72,6 +72,21 @@ Test(topology, counts_parts_that_share_a_cache_or_memory)
     cr_expect_eq(t.numa.count, 1);
 }
 
+/* Memory of a second kind lies beside the same cores, or beside none. */
+Test(topology, counts_memory_without_cores_of_its_own_as_no_part)
+{
+    ra_topology t = read_recorded("package:2 [numa] [numa] core:3 pu:1", NULL);
+    cr_expect_eq(t.numa_nodes, 4);
+    cr_expect_eq(t.numa.count, 2);
+    cr_expect_eq(t.numa.usable, 2);
+    cr_expect_eq(t.numa.cores_least, 3);
+    t = read_recorded(MACHINES "/memory_without_cpus.xml", NULL);
+    cr_expect_eq(t.numa_nodes, 2);
+    cr_expect_eq(t.numa.count, 1);
+    cr_expect_eq(t.numa.usable, 1);
+    cr_expect_eq(t.numa.cores_most, 2);
+}
+
 Test(topology, takes_hardware_threads_for_cores_where_there_are_none)
 {
     ra_topology const t = read_recorded("package:1 pu:6", "0-2");
@@ -270,6 +285,10 @@ Test(topology, shares_more_cores_than_a_word_has_bits)
                   (sharing){.machine = "package:1 core:80 pu:1",
                             .cpus = {"0-63,70-79", "64-79"},
                             .threads = {69, 11}});
+    expect_shares(2, NULL,
+                  (sharing){.machine = "package:1 core:80 pu:1",
+                            .cpus = {"0-63", "64-79"},
+                            .threads = {64, 16}});
 }
 
 Test(topology, ranks_of_other_hosts_have_cores_of_their_own)
