@@ -6,6 +6,7 @@
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -27,12 +28,16 @@ static struct {
 /* What a rank's own thread is told: an error of its file system; or another file than it asks for.
  */
 static _Thread_local int own_error, own_file = -1;
+static _Thread_local bool is_real; /* it gets what it asks for */
 
 static int beats;
 
+int __real_posix_fallocate(int file, off_t at, off_t bytes);
 int __wrap_posix_fallocate(int file, off_t at, off_t bytes);
 int __wrap_posix_fallocate(int file, off_t at, off_t bytes)
 {
+    if (is_real)
+        return __real_posix_fallocate(file, at, bytes);
     if (own_error != 0)
         return own_error;
     int const call = files.calls++;
@@ -189,6 +194,47 @@ Test(window, that_one_host_has_no_room_for_and_another_forbids_lacks_memory)
     cr_expect_eq(said.errors, 2);
 }
 
+/* Every host has a memory of its own, however alike their ranks' requests are. */
+static int see_own_host(ra_comm *comm, void *context)
+{
+    int const host = ra_comm_hosts(comm)[ra_comm_rank(comm)];
+    ra_window window = {0};
+    int failures = 0;
+    (void)context;
+    is_real = true;
+    if (ra_window_create(comm, 4096, &window) != RA_OK)
+        return 1;
+    unsigned char *const data = window.data;
+    if (ra_comm_rank(comm) < 2) /* the first ranks of the hosts */
+        data[0] = (unsigned char)(host + 1);
+    failures += ra_comm_barrier(comm, "window: written") != RA_OK;
+    failures += data[0] != host + 1;
+    failures += ra_comm_barrier(comm, "window: read") != RA_OK;
+    ra_window_destroy(&window);
+    return failures;
+}
+
+Test(window, of_one_host_is_not_that_of_another)
+{
+    static const int hosts[] = {0, 1, 1, 0};
+    ra_comm *comms[4];
+    cr_assert_eq(ra_comm_create_local(4, hosts, 10000, comms), RA_OK);
+    cr_expect_eq(local_ranks_run_on(4, comms, see_own_host, NULL), 0);
+}
+
+/* Windows that this process has mapped. */
+static int mapped_windows(void)
+{
+    char line[512];
+    int count = 0;
+    FILE *const maps = fopen("/proc/self/maps", "r");
+    cr_assert_not_null(maps);
+    while (fgets(line, sizeof(line), maps) != NULL)
+        count += strstr(line, "memfd:ringattn") != NULL;
+    fclose(maps);
+    return count;
+}
+
 /* In a container of its own the same process number stands for another process. */
 static int find_another_file(ra_comm *comm, void *context)
 {
@@ -205,4 +251,5 @@ Test(window, whose_file_turns_out_to_be_another_is_none)
 {
     files.refused = -1;
     cr_expect_eq(local_ranks_run(2, 10000, find_another_file, NULL), 0);
+    cr_expect_eq(mapped_windows(), 0, "the first rank's memory is left");
 }
