@@ -75,6 +75,82 @@ Test(layout, balanced_deals_as_many_chunks_to_the_rank_of_the_heaviest)
         cr_assert_geq(imbalance(&config, 65536, ranks, RA_LAYOUT_BALANCED), 1);
 }
 
+enum { DOCUMENTS = 3, CHUNKS_MOST = 8 * DOCUMENTS, DEALT_RANKS_MOST = 8 };
+
+/* Who has which chunk, and the live pairs of each. */
+typedef struct dealt {
+    int64_t count, area[CHUNKS_MOST], load[DEALT_RANKS_MOST];
+    int rank[CHUNKS_MOST];
+} dealt;
+
+static dealt find_chunks(const ra_pattern *pattern, const ra_layout *layout)
+{
+    dealt d = {0};
+    for (int r = 0; r < layout->ranks; ++r)
+        for (int64_t i = 0; i < layout->rows[r].piece_count; ++i) {
+            ra_range const rows = layout->rows[r].pieces[i].rows;
+            for (int64_t at = 0; at < rows.count; at += layout->chunk, ++d.count) {
+                int64_t const left = rows.count - at;
+                ra_range const chunk = {rows.begin + at, 1,
+                                        left < layout->chunk ? left : layout->chunk};
+                d.rank[d.count] = r;
+                d.area[d.count] = ra_pattern_area(pattern, chunk);
+                d.load[r] += d.area[d.count];
+            }
+        }
+    return d;
+}
+
+static int64_t largest_load(const dealt *d, int ranks)
+{
+    int64_t most = 0;
+    for (int r = 0; r < ranks; ++r)
+        most = d->load[r] > most ? d->load[r] : most;
+    return most;
+}
+
+/* Whether the largest load is smaller once two chunks have changed places. */
+static bool would_lower(const dealt *d, int ranks, int64_t i, int64_t j)
+{
+    dealt other = *d;
+    int64_t const shift = d->area[i] - d->area[j];
+    other.load[d->rank[i]] -= shift;
+    other.load[d->rank[j]] += shift;
+    return largest_load(&other, ranks) < largest_load(d, ranks);
+}
+
+/* Few chunks, of documents that differ: most deals remain uneven, but none needlessly. */
+Test(layout, balanced_leaves_no_two_chunks_whose_exchange_would_lower_the_largest_load)
+{
+    test_rng rng = {11};
+    int uneven = 0;
+    for (int n = 0; n < 100; ++n) {
+        int64_t documents[DOCUMENTS], seq = 0;
+        ra_pattern_config config = ra_pattern_config_dense();
+        ra_pattern *pattern;
+        ra_layout layout;
+        for (int i = 0; i < DOCUMENTS; ++i)
+            seq += documents[i] = test_rng_between(&rng, 1, 8 * 128);
+        config.documents = documents;
+        config.document_count = DOCUMENTS;
+        int const ranks = (int)test_rng_between(&rng, 2, DEALT_RANKS_MOST);
+        cr_assert_eq(ra_pattern_create(&config, seq, 1, pool, &pattern), RA_OK);
+        cr_assert_eq(ring_job_layout(RA_LAYOUT_BALANCED, pattern, ranks, pool, &layout), RA_OK);
+        dealt const d = find_chunks(pattern, &layout);
+        if (layout.imbalance > 1.05) {
+            ++uneven;
+            cr_expect_eq(layout.chunk, 128, "case %d: smaller ones may be even", n);
+            for (int64_t i = 0; i < d.count; ++i)
+                for (int64_t j = 0; j < d.count; ++j)
+                    cr_assert_not(would_lower(&d, ranks, i, j), "case %d: %lld and %lld", n,
+                                  (long long)i, (long long)j);
+        }
+        ra_layout_fini(pool, &layout);
+        ra_pattern_destroy(pattern);
+    }
+    cr_expect_gt(uneven, 20, "%d", uneven);
+}
+
 /* A window then reaches into the rows of neighbours only. */
 Test(layout, balanced_lays_chunks_of_equal_work_side_by_side)
 {
