@@ -1,7 +1,9 @@
 /* What layouts balance, and what travels: only what somebody needs. */
 #include "ring/ring_job.h"
+#include "support/captured_log.h"
 #include "support/poison_suite.h"
 #include "support/random_pattern.h"
+#include "support/refusing_memory.h"
 
 #include <criterion/criterion.h>
 #include <string.h>
@@ -149,6 +151,76 @@ Test(layout, balanced_leaves_no_two_chunks_whose_exchange_would_lower_the_larges
         ra_pattern_destroy(pattern);
     }
     cr_expect_gt(uneven, 20, "%d", uneven);
+}
+
+/* The last rank's two pieces of zigzag, and neighbouring chunks. */
+Test(layout, pieces_of_a_rank_that_lie_side_by_side_are_one)
+{
+    ra_pattern_config config = ra_pattern_config_dense();
+    config.causal = true;
+    for (int kind = 0; kind < RA_LAYOUT_AUTO; ++kind) {
+        ra_pattern *pattern;
+        ra_layout layout;
+        cr_assert_eq(ra_pattern_create(&config, 10000, 1, pool, &pattern), RA_OK);
+        cr_assert_eq(ring_job_layout((ra_layout_kind)kind, pattern, 3, pool, &layout), RA_OK);
+        for (int r = 0; r < 3; ++r)
+            for (int64_t i = 0; i + 1 < layout.rows[r].piece_count; ++i) {
+                ra_range const rows = layout.rows[r].pieces[i].rows;
+                cr_expect_lt(rows.begin + rows.count, layout.rows[r].pieces[i + 1].rows.begin,
+                             "%s: rank %d", ra_layout_name((ra_layout_kind)kind), r);
+            }
+        ra_layout_fini(pool, &layout);
+        ra_pattern_destroy(pattern);
+    }
+}
+
+/* What it had taken by then is given back. */
+Test(layout, that_any_allocation_fails_is_refused)
+{
+    for (int kind = 0; kind <= RA_LAYOUT_AUTO; ++kind) {
+        refusing_memory memory = {.inner = ra_memory_poison(), .refused = true};
+        ra_pattern_config const config = ra_pattern_config_dense();
+        ra_pool_config const of = {.memory = ra_memory_refusing(&memory), .ledger = ledger};
+        ra_pattern *pattern;
+        ra_pool *own;
+        cr_assert_eq(ra_pattern_create(&config, 10000, 1, pool, &pattern), RA_OK);
+        cr_assert_eq(ra_pool_create(&of, &own), RA_OK);
+        for (long n = 0; memory.refused; ++n) {
+            ra_layout layout;
+            atomic_store(&memory.countdown, n);
+            atomic_store(&memory.refused, false);
+            ra_status const status =
+                ring_job_layout((ra_layout_kind)kind, pattern, 3, own, &layout);
+            cr_assert_eq(status, memory.refused ? RA_ERR_NO_MEMORY : RA_OK, "%s: allocation %ld",
+                         ra_layout_name((ra_layout_kind)kind), n);
+            if (status == RA_OK)
+                ra_layout_fini(own, &layout);
+            cr_assert_eq(memory.out_bytes, 0, "%s: allocation %ld",
+                         ra_layout_name((ra_layout_kind)kind), n);
+        }
+        ra_pool_destroy(own);
+        ra_pattern_destroy(pattern);
+    }
+}
+
+Test(layout, of_pairs_that_cannot_be_counted_is_refused_in_one_line)
+{
+    int64_t const longest = (int64_t)1 << 30; /* of so many tokens 2^60 pairs can be counted */
+    ra_pattern_config const config = ra_pattern_config_dense();
+    for (int heads = 1; heads <= 4; heads *= 4) {
+        captured_log said;
+        ra_pattern *pattern;
+        ra_layout layout;
+        cr_assert_eq(ra_pattern_create(&config, longest, heads, pool, &pattern), RA_OK);
+        captured_log_begin(&said);
+        ra_status const status =
+            ra_layout_init(RA_LAYOUT_CONTIGUOUS, pattern, 2, NULL, pool, &layout);
+        cr_expect_eq(status, heads == 1 ? RA_OK : RA_ERR_UNSUPPORTED, "%d heads", heads);
+        cr_expect_eq(said.errors, heads == 1 ? 0 : 1, "%d heads", heads);
+        if (status == RA_OK)
+            ra_layout_fini(pool, &layout);
+        ra_pattern_destroy(pattern);
+    }
 }
 
 /* A window then reaches into the rows of neighbours only. */
