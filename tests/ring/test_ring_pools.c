@@ -19,7 +19,11 @@ static struct {
     int fail_take; /* the one of this number, from 1 */
     int fail_finish;
     bool fail_init;
+    atomic_int busy_takes, busy_gives; /* of memory, by a rank whose kernels may run */
 } seen;
+
+/* This rank's kernel may have work that was not waited for. */
+static _Thread_local bool is_busy;
 
 typedef struct own {
     const ra_tilemap *maps[MAPS_MAX];
@@ -83,6 +87,7 @@ static void hook_drop_map(ra_kernel *kernel, const ra_tilemap *map)
 static ra_status hook_finish(ra_kernel *kernel)
 {
     (void)kernel;
+    is_busy = false;
     if (++seen.finishes == seen.fail_finish) {
         ra_log(RA_LOG_ERROR, "test: a kernel failed");
         return RA_ERR_CUDA;
@@ -96,6 +101,7 @@ static ra_status hook_forward(ra_kernel *kernel, const ra_forward_step *step)
     cr_assert_geq(find(self, step->map), 0, "a step's map was taken");
     self->by_chunks = self->by_chunks || step->state.chunks != NULL;
     ++seen.forwards;
+    is_busy = true;
     return ra_kernel_cpu(RA_ISA_PORTABLE)->forward(kernel, step);
 }
 
@@ -104,6 +110,7 @@ static ra_status hook_backward(ra_kernel *kernel, const ra_backward_step *step)
     own *self = kernel->self;
     cr_assert_geq(find(self, step->map), 0, "a step's map was taken");
     ++seen.backwards;
+    is_busy = true;
     return ra_kernel_cpu(RA_ISA_PORTABLE)->backward(kernel, step);
 }
 
@@ -170,6 +177,39 @@ Test(ring_pools, every_map_is_taken_and_dropped_and_every_pass_finished)
         cr_assert_lt(job.peak_bytes, plain.peak_bytes);
         ring_job_free(&job);
         ring_job_free(&plain);
+    }
+}
+
+static ra_status take_memory(const ra_memory *memory, size_t bytes, void **data_out)
+{
+    seen.busy_takes += is_busy;
+    return ra_memory_host().ops->alloc(memory, bytes, data_out);
+}
+
+static void give_memory(const ra_memory *memory, void *data, size_t bytes)
+{
+    seen.busy_gives += is_busy;
+    ra_memory_host().ops->free(memory, data, bytes);
+}
+
+/* Without standing buffers. A device may wait then for all of its work, without a deadline. */
+Test(ring_pools, memory_of_steps_is_taken_and_given_back_when_kernels_have_finished)
+{
+    ra_kernel_ops const ops = hooked();
+    ra_memory const host = ra_memory_host();
+    ra_memory_ops watched = *host.ops;
+    watched.alloc = take_memory;
+    watched.free = give_memory;
+    for (int i = 0; i < 3; ++i) {
+        begin();
+        ring_job job = make_job(&ops, schedules[i]);
+        job.config.comm_buffers = 0;
+        job.kernel_memory = (ra_memory){&watched, host.self};
+        ring_job_run(&job);
+        cr_assert_eq(job.status, RA_OK);
+        cr_expect_eq(seen.busy_takes, 0, "%s", ra_schedule_name(schedules[i]));
+        cr_expect_eq(seen.busy_gives, 0, "%s", ra_schedule_name(schedules[i]));
+        ring_job_free(&job);
     }
 }
 
