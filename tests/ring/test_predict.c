@@ -16,9 +16,10 @@ enum { RANKS_MOST = 8 };
 /* Ranks fill hosts one after the other. */
 static ra_predict_request request_for(const ring_job *job, int ranks_per_node)
 {
-    const ra_kernel_ops *ops = ra_kernel_cpu(RA_ISA_AUTO);
+    const ra_kernel_ops *ops = job->kernel != NULL ? job->kernel : ra_kernel_cpu(RA_ISA_AUTO);
     ra_kernel_use const use = {.dim = job->config.dim, .threads = 1};
     return (ra_predict_request){.ring = job->config,
+                                .standard = ops == ra_kernel_standard(),
                                 .pattern = &job->pattern,
                                 .ranks = job->ranks,
                                 .ranks_per_node = ranks_per_node,
@@ -157,6 +158,44 @@ Test(predict, is_exactly_what_the_ledger_and_the_counters_of_a_ring_say, .timeou
         ring_job_free(&job);
     }
     cr_assert_leq(sampled, SAMPLED_MOST, "%d of %d jobs were not looked at whole", sampled, CASES);
+}
+
+/* Of a team's step backward they are computed owner by owner, and of those with a live pair. */
+Test(predict, counts_the_scores_of_ranks_on_several_hosts)
+{
+    enum { CASES = 60 };
+    test_rng rng = {31};
+    int several = 0;
+    if (ra_kernel_standard() == NULL)
+        cr_skip_test("OpenBLAS is not installed");
+    for (int n = 0; n < CASES; ++n) {
+        ra_ledger_snapshot standing[RANKS_MOST];
+        test_pattern pattern;
+        ring_job job;
+        char what[800];
+        ra_prediction p;
+        int const ranks_per_node = draw_job(&rng, &pattern, &job);
+        job.config.seq = job.config.seq > 256 ? 128 : job.config.seq;
+        job.config.comm_buffers = 1 + n % 2; /* without them scores need not be at the peak */
+        job.config.dense_mask = false;
+        job.kernel = ra_kernel_standard();
+        job.mode = 0;
+        job.standing = standing;
+        describe(&job, what, sizeof(what));
+        ring_job_take_tensors(&job);
+        ring_job_run(&job);
+        cr_assert_eq(job.status, RA_OK, "%s", what);
+        ra_predict_request const request = request_for(&job, ranks_per_node);
+        cr_assert_eq(ra_predict(&request, &p), RA_OK, "%s", what);
+        int64_t const held = standing[p.fullest_rank].peak_bytes[RA_MEM_SCORES];
+        cr_assert_eq(p.memory_bytes[RA_MEM_SCORES], held, "%s: rank %d: %lld, not %lld", what,
+                     p.fullest_rank, (long long)p.memory_bytes[RA_MEM_SCORES], (long long)held);
+        several += job.info.schedule == RA_SCHEDULE_SHARED && job.hosts[job.ranks - 1] > 0 &&
+                   ranks_per_node > 1 && job.config.backward;
+        ra_prediction_fini(&p);
+        ring_job_free(&job);
+    }
+    cr_expect_geq(several, 5, "%d", several);
 }
 
 /* Ranks of one host exchange nothing: rounds leave their plan as it is, and as sure. */
