@@ -136,6 +136,62 @@ Test(pool_driver, automatic_trim_never_holds_more_than_was_in_use_at_the_most)
     close_pool();
 }
 
+/* Idle bytes give way as if these had been taken here. */
+Test(pool_driver, automatic_trim_counts_what_is_charged_from_elsewhere)
+{
+    open_pool(INT64_MAX, 0);
+    cr_assert_eq(ra_pool_charge(pool, RA_MEM_COMM_BUFFER, 4 * UNIT), RA_OK);
+    ra_block a = take(RA_MEM_QKV, 4 * UNIT), b;
+    driver.fragmented = true;
+    ra_pool_free(pool, NULL, &a);
+    b = take(RA_MEM_GRADS, 5 * UNIT);
+    cr_expect_eq(driver.held_bytes, 5 * UNIT, "nothing idle beside the highest use");
+    ra_pool_free(pool, NULL, &b);
+    b = take(RA_MEM_GRADS, 2 * UNIT);
+    cr_expect_eq(driver.held_bytes, 5 * UNIT, "as much as the highest use was");
+    ra_pool_free(pool, NULL, &b);
+    cr_assert_eq(ra_pool_charge(pool, RA_MEM_COMM_BUFFER, 2 * UNIT), RA_OK);
+    cr_expect_eq(driver.held_bytes, 3 * UNIT, "it has given way");
+    ra_pool_release(pool, RA_MEM_COMM_BUFFER, 6 * UNIT);
+    close_pool();
+}
+
+/* Idle bytes beyond the highest use, which a stream held on to, go with the next request. */
+Test(pool_driver, a_request_that_leaves_the_driver_smaller_is_counted)
+{
+    open_pool(16 * UNIT, 0);
+    ra_block a = take(RA_MEM_QKV, 6 * UNIT);
+    driver.stream_is_over = false;
+    ra_pool_free(pool, NULL, &a);
+    cr_assert_eq(ra_pool_charge(pool, RA_MEM_COMM_BUFFER, 4 * UNIT), RA_OK);
+    cr_expect_eq(driver.held_bytes, 6 * UNIT);
+    driver.stream_is_over = true;
+    a = take(RA_MEM_QKV, UNIT);
+    cr_expect_eq(driver.held_bytes, 2 * UNIT);
+    cr_expect_eq(ra_ledger_headroom(ledger), 10 * UNIT);
+    ra_pool_free(pool, NULL, &a);
+    ra_pool_release(pool, RA_MEM_COMM_BUFFER, 4 * UNIT);
+    expect_counted(0);
+    close_pool();
+}
+
+/* What is in use it must have. */
+Test(pool_driver, a_driver_that_says_too_little_is_not_believed)
+{
+    ra_ledger_snapshot now;
+    open_pool(INT64_MAX, INT64_MAX);
+    ra_block a = take(RA_MEM_QKV, 2 * UNIT), b = take(RA_MEM_QKV, UNIT);
+    ra_pool_free(pool, NULL, &b);
+    driver.held_bytes = UNIT;
+    (void)ra_pool_trim(pool, 0);
+    ra_ledger_read(ledger, &now);
+    cr_expect_eq(now.reserved_bytes, 2 * UNIT);
+    cr_expect_eq(now.current_bytes[RA_MEM_POOL_IDLE], 0);
+    driver.held_bytes = 2 * UNIT;
+    ra_pool_free(pool, NULL, &a);
+    close_pool();
+}
+
 Test(pool_driver, a_bound_on_idle_bytes_is_kept)
 {
     open_pool(INT64_MAX, 2 * UNIT);
