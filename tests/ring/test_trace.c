@@ -4,8 +4,10 @@
 #include "ring/trace_record.h"
 
 #include <criterion/criterion.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { SEQ = 120, HEADS = 4, KV_HEADS = 2, DIM = 8, RANKS_MAX = 8, CAPACITY = 4096 };
 enum { WIDE = SEQ * HEADS * DIM, NARROW = SEQ * KV_HEADS * DIM, LINES = SEQ * HEADS };
@@ -65,6 +67,33 @@ static bool next_job(int index)
 }
 
 /* ---- time ------------------------------------------------------------------------------------ */
+
+/* Looks at a clock that goes on by as many nanoseconds; negative: at the machine's. */
+static atomic_llong looks = -1;
+
+int __real_clock_gettime(clockid_t clock, struct timespec *time);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *time);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *time)
+{
+    if (atomic_load(&looks) < 0)
+        return __real_clock_gettime(clock, time);
+    long long const ns = atomic_fetch_add(&looks, 1);
+    *time = (struct timespec){.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
+    return 0;
+}
+
+/* On such a clock whatever is ended takes time; some jobs of two ranks and three. */
+Test(trace, every_event_ends_after_it_began)
+{
+    atomic_store(&looks, 0);
+    for (int i = 18; i < 54 && next_job(i); i += 8) {
+        run();
+        for (int r = 0; r < job.ranks; ++r)
+            for (int64_t e = 0; e < records[r].count; ++e)
+                cr_expect_gt(records[r].events[e].end_ns, records[r].events[e].begin_ns, "%s",
+                             ra_trace_kind_name(records[r].events[e].kind));
+    }
+}
 
 Test(trace, events_of_a_track_are_ordered_and_nest_or_are_apart)
 {
