@@ -1,6 +1,7 @@
 /* The table for GPUs over the stand-in runtime: every call of the runtime fails, one after the
    other, and each time there is one error, nothing is left, and nothing is claimed to be done. */
 #include "ringattn/kernel_check.h"
+#include "sparse/cuda/launch_args.h"
 #include "sparse/cuda_job.h"
 #include "support/standin_cudart.h"
 
@@ -203,6 +204,29 @@ Test(kernel_cuda_failures, a_gpu_with_less_shared_memory_is_known_before_a_step)
     char why[240] = "";
     cr_expect_not(ops->serves(&cases[0].use, why, sizeof(why)));
     cr_expect_not_null(strstr(why, "GPU 0: "), "%s", why);
+}
+
+/* To the byte, beforehand and in a step. */
+Test(kernel_cuda_failures, shared_memory_that_just_suffices_is_enough)
+{
+    static const ra_kernel_use uses[] = {
+        {.dtype = RA_BF16, .dim = 64, .backward = true, .deterministic = true, .threads = 1},
+        {.dtype = RA_F16, .dim = 128, .threads = 1},
+        {.dtype = RA_F32, .dim = 32, .backward = true, .threads = 1}};
+    const ra_kernel_ops *const ops = ra_kernel_cuda();
+    for (size_t i = 0; i < sizeof(uses) / sizeof(uses[0]); ++i) {
+        char why[240] = "";
+        ra_kernel_verdict verdict = {0};
+        begin();
+        standin.shared_bytes = ra_cuda_shared_bytes(&uses[i]);
+        cr_expect(ops->serves(&uses[i], why, sizeof(why)), "case %zu: %s", i, why);
+        cr_expect_eq(
+            ra_kernel_check(ops, ra_kernel_cpu(RA_ISA_PORTABLE), &uses[i], NULL, NULL, &verdict),
+            RA_OK, "case %zu: %s", i, said.line);
+        cr_expect(verdict.agrees, "case %zu", i);
+        --standin.shared_bytes;
+        cr_expect_not(ops->serves(&uses[i], why, sizeof(why)), "case %zu", i);
+    }
 }
 
 /* In one pass, unless results are to repeat or the GPU lacks the shared memory: an A100 has it, and
