@@ -169,3 +169,15 @@ Test(predict_layout, a_sampled_window_reaches_into_both_neighbours)
     cr_expect_eq(prediction.sent_bytes, 4 * WIDTH * ROW_BYTES, "%g", prediction.sent_bytes);
     ra_prediction_fini(&prediction);
 }
+
+/* As the ring: one token is as uneven in every layout, and full blocks of tokens are as even. */
+Test(predict_layout, is_the_first_of_layouts_that_are_alike)
+{
+    ra_pattern_config const dense = ra_pattern_config_dense();
+    for (int64_t seq = 1; seq <= 4096; seq *= 64) {
+        ra_prediction prediction = predict(&dense, seq, 2, 1);
+        cr_expect_eq(prediction.layout, RA_LAYOUT_CONTIGUOUS, "%lld tokens: %s", (long long)seq,
+                     ra_layout_name(prediction.layout));
+        ra_prediction_fini(&prediction);
+    }
+}
