@@ -229,6 +229,62 @@ Test(kernel_cuda_failures, shared_memory_that_just_suffices_is_enough)
     }
 }
 
+/* Which takes more than a forward one: who asked for none may be told so late. */
+Test(kernel_cuda_failures, a_backward_step_without_its_shared_memory_is_refused)
+{
+    static cuda_job j;
+    cuda_job_prepare(&j, ra_kernel_cuda(), RA_BF16, ROWS, 1);
+    standin.shared_bytes = ra_cuda_keys_of(RA_BF16, DIM).shared_bytes - 1;
+    cr_assert_eq(cuda_job_take(&j, INT64_MAX), RA_OK);
+    cr_expect_eq(cuda_job_forward(&j), RA_OK);
+    cr_expect_eq(cuda_job_backward(&j), RA_ERR_UNSUPPORTED);
+    cr_expect_eq(said.errors, 1);
+    cuda_job_give(&j);
+}
+
+/* A launch of no thread block would be an error. */
+Test(kernel_cuda_failures, steps_without_queries_launch_nothing)
+{
+    static cuda_job j;
+    ra_pattern_config const pattern = ra_pattern_config_dense();
+    ra_range const none = {0, 1, 0};
+    prepare(&j);
+    mapped_free(&j.host);
+    j.host = mapped_make(&(mapped_config){.pattern = &pattern,
+                                          .rows = ROWS,
+                                          .heads = 1,
+                                          .tile_rows = j.ops->tile_rows(RA_F32, DIM),
+                                          .by_keys = true,
+                                          .queries = &none,
+                                          .query_ranges = 1});
+    cr_assert_eq(cuda_job_take(&j, INT64_MAX), RA_OK);
+    int64_t const before = standin.launches;
+    cr_expect_eq(cuda_job_forward(&j), RA_OK);
+    cr_expect_eq(cuda_job_backward(&j), RA_OK);
+    cr_expect_eq(ra_kernel_finish(&j.kernel), RA_OK);
+    cr_expect_eq(standin.launches, before);
+    cr_expect_eq(said.errors, 0);
+    cuda_job_give(&j);
+}
+
+Test(kernel_cuda_failures, a_step_that_goes_on_without_its_state_is_refused)
+{
+    static cuda_job j;
+    prepare(&j);
+    cr_assert_eq(cuda_job_take(&j, INT64_MAX), RA_OK);
+    ra_forward_step const step = {.map = &j.host.map,
+                                  .shape = j.shape,
+                                  .q = cuda_job_tensor(&j, 0),
+                                  .k = cuda_job_tensor(&j, 1),
+                                  .v = cuda_job_tensor(&j, 2),
+                                  .first = true};
+    int64_t const before = standin.launches;
+    cr_expect_eq(j.ops->forward(&j.kernel, &step), RA_ERR_INVALID);
+    cr_expect_eq(said.errors, 1);
+    cr_expect_eq(standin.launches, before);
+    cuda_job_give(&j);
+}
+
 /* In one pass, unless results are to repeat or the GPU lacks the shared memory: an A100 has it, and
    up to 64 dims the least GPU. */
 Test(kernel_cuda_failures, backward_is_one_pass_where_that_may_be)
