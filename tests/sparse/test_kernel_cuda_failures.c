@@ -285,6 +285,33 @@ Test(kernel_cuda_failures, a_step_that_goes_on_without_its_state_is_refused)
     cuda_job_give(&j);
 }
 
+/* Of a launch that never ends. */
+static void expect_named(ra_status (*pass)(cuda_job *j), const char *name)
+{
+    static cuda_job j;
+    prepare(&j);
+    cr_assert_eq(cuda_job_take(&j, INT64_MAX), RA_OK);
+    j.kernel.timeout_ms = 64;
+    cr_assert_eq(ra_kernel_take_map(&j.kernel, &j.host.map), RA_OK);
+    cr_assert_eq(cuda_job_forward(&j), RA_OK);
+    cr_assert_eq(ra_kernel_finish(&j.kernel), RA_OK);
+    standin.hang_launch = standin.launches + 1;
+    cr_assert_eq(pass(&j), RA_OK);
+    cr_expect_eq(ra_kernel_finish(&j.kernel), RA_ERR_TIMEOUT);
+    cr_expect_not_null(strstr(said.line, name), "%s", said.line);
+    cuda_job_give(&j);
+}
+
+Test(kernel_cuda_failures, a_gpu_that_hangs_forward_is_said_to)
+{
+    expect_named(cuda_job_forward, "forward kernel");
+}
+
+Test(kernel_cuda_failures, a_gpu_that_hangs_backward_is_said_to)
+{
+    expect_named(cuda_job_backward, "backward kernel");
+}
+
 /* In one pass, unless results are to repeat or the GPU lacks the shared memory: an A100 has it, and
    up to 64 dims the least GPU. */
 Test(kernel_cuda_failures, backward_is_one_pass_where_that_may_be)
