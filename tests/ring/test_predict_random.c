@@ -140,6 +140,38 @@ Test(predict_random, expects_what_is_drawn, .timeout = 1200)
     cr_expect_geq(compared, COMPARED_LEAST, "%d of %d", compared, CASES);
 }
 
+/* So few that what the band cuts on the left may go on to what it cuts on the right. */
+Test(predict_random, expects_what_is_drawn_of_windows_of_few_blocks, .timeout = 60)
+{
+    for (int64_t width = 40; width <= 100; width += 20) {
+        random_case c = {.pattern = ra_pattern_config_dense()};
+        sums drawn, expected;
+        c.pattern.blocks_kind = RA_BLOCKS_RANDOM;
+        c.pattern.block_size = 16;
+        c.pattern.block_density = 0.7;
+        c.pattern.window_left = c.pattern.window_right = width;
+        c.request = (ra_predict_request){.ring = {.batch = 1,
+                                                  .seq = 8000,
+                                                  .heads = 4,
+                                                  .kv_heads = 2,
+                                                  .dim = 64,
+                                                  .head_groups = 1,
+                                                  .layout = RA_LAYOUT_CONTIGUOUS,
+                                                  .schedule = RA_SCHEDULE_DIRECT},
+                                         .pattern = &c.pattern,
+                                         .ranks = 2,
+                                         .ranks_per_node = 1,
+                                         .tile_rows = 16,
+                                         .memory_bytes = INT64_MAX};
+        snprintf(c.text, sizeof(c.text), "window of %lld", (long long)width);
+        add_draws(&c, 0, &drawn);
+        cr_assert(drawn.counted);
+        add_draws(&c, 1, &expected);
+        near(expected.pairs, drawn.pairs, 0.02, "pairs", c.text);
+        near(expected.maps, drawn.maps, 0.05, "maps", c.text);
+    }
+}
+
 Test(predict_random, plans_a_billion_tokens_over_4096_ranks)
 {
     ra_pattern_config pattern = ra_pattern_config_dense();
