@@ -262,6 +262,50 @@ Test(cuda_backward, gradients_are_whole_where_all_their_rows_are)
     }
 }
 
+/* Likewise pieces of 16 bytes of 16-bit tensors. */
+static void spoil(int how, ra_view *view)
+{
+    int64_t *const strides[] = {&view->batch_stride, &view->row_stride, &view->head_stride};
+    if (how < 3)
+        *strides[how] += 4;
+    else
+        view->data = (char *)view->data + 8;
+}
+
+Test(cuda_backward, tensors_are_aligned_where_all_their_rows_are)
+{
+    static _Alignas(16) uint16_t rows[16];
+    uint32_t tickets[2];
+    ra_tilemap const map = {.tile_rows = 128};
+    ra_view const view = {
+        .data = rows, .batch_stride = 64, .row_stride = 64, .head_stride = 64, .dtype = RA_BF16};
+    ra_kernel_shape const shape = {.batch = 1, .q_heads = 1, .kv_heads = 1, .dim = 64, .scale = 1};
+    for (int tensor = 0; tensor < 5; ++tensor)
+        for (int how = 0; how < 4; ++how) {
+            ra_view views[5] = {view, view, view, view, view};
+            spoil(how, &views[tensor]);
+            ra_forward_step const forward = {.map = &map,
+                                             .shape = shape,
+                                             .q = views[0],
+                                             .k = views[1],
+                                             .v = views[2],
+                                             .out = views[3],
+                                             .dout = views[4]};
+            ra_backward_step const backward = {.map = &map,
+                                               .shape = shape,
+                                               .q = views[0],
+                                               .k = views[1],
+                                               .v = views[2],
+                                               .dout = views[4]};
+            ra_cuda_forward const f = ra_cuda_forward_args(&forward, NULL, NULL, tickets);
+            ra_cuda_backward const b = ra_cuda_backward_args(&backward, NULL, false, tickets);
+            cr_expect_eq(f.aligned, tensor > 2, "%d %d", tensor, how);
+            cr_expect_eq(f.out_aligned, tensor != 3, "%d %d", tensor, how);
+            cr_expect_eq(f.dout_aligned, tensor != 4, "%d %d", tensor, how);
+            cr_expect_eq(b.aligned, tensor == 3, "%d %d", tensor, how);
+        }
+}
+
 /* ---- refusals -------------------------------------------------------------------------------- */
 
 Test(cuda_backward, refuses_steps_that_it_cannot_compute)

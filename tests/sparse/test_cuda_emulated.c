@@ -343,12 +343,13 @@ Test(cuda_emulated, refuses_steps_that_it_cannot_compute)
     ra_tilemap const map = {.tile_rows = 128}, large = {.tile_rows = 129},
                      endless = {.tile_rows = 128, .k_rows = INT32_MAX},
                      many = {.tile_rows = 128, .chunk_count = 1 << 20},
-                     many_keys = {.tile_rows = 128, .k_rows = (1 << 24) - 16};
+                     many_keys = {.tile_rows = 128, .k_rows = (1 << 24) - 16},
+                     a_task_more = {.tile_rows = 128, .k_rows = 1 << 24};
     ra_forward_step const good = {
         .map = &map,
         .shape = {.batch = 1, .q_heads = 2, .kv_heads = 1, .dim = 64, .scale = 1},
         .q = {.dtype = RA_BF16}};
-    enum { BAD = 9 };
+    enum { BAD = 10 };
     ra_forward_step bad[BAD];
     for (int i = 0; i < BAD; ++i)
         bad[i] = good;
@@ -361,14 +362,16 @@ Test(cuda_emulated, refuses_steps_that_it_cannot_compute)
     bad[6].map = &endless;
     bad[7].map = &many;
     bad[8].map = &many_keys;
+    bad[9].map = &a_task_more;
     bad[7].shape.batch = bad[8].shape.batch = (1 << 10) + 1;
+    bad[9].shape.batch = 1 << 10;
     captured_log said;
     cr_assert_eq(ra_cuda_forward_check(&good), RA_OK);
     for (int i = 0; i < BAD; ++i) {
         captured_log_begin(&said);
         cr_assert_neq(ra_cuda_forward_check(&bad[i]), RA_OK, "%d", i);
         cr_assert_eq(said.count, 1);
-        bad[i].shape.batch--; /* of the last two so many tasks that their numbers fit */
+        bad[i].shape.batch--; /* of the last three so many tasks that their numbers fit */
         cr_assert(i < 7 || ra_cuda_forward_check(&bad[i]) == RA_OK);
     }
 }
