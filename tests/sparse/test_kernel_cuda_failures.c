@@ -1,6 +1,7 @@
 /* The table for GPUs over the stand-in runtime: every call of the runtime fails, one after the
    other, and each time there is one error, nothing is left, and nothing is claimed to be done. */
 #include "ringattn/kernel_check.h"
+#include "sparse/cuda/forward_cuts.h"
 #include "sparse/cuda/launch_args.h"
 #include "sparse/cuda_job.h"
 #include "support/standin_cudart.h"
@@ -339,4 +340,79 @@ Test(kernel_cuda_failures, backward_is_one_pass_where_that_may_be)
         cr_expect(verdict.agrees, "case %zu: %s is off by %g", i, verdict.tensor, verdict.error);
         cr_expect_eq(standin.single_passes > 0, cases[i].single, "case %zu", i);
     }
+}
+
+/* ---- tables of warpgroups -------------------------------------------------------------------- */
+
+/* Forward, and with backward. */
+static const ra_kernel_ops *warpgroups(bool backward)
+{
+    const ra_kernel_ops *const ops =
+        backward ? ra_kernel_cuda_sm90a_backward() : ra_kernel_cuda_sm90a();
+    if (ops == NULL)
+        cr_skip_test("kernels of 9.0 are not built");
+    return ops;
+}
+
+Test(kernel_cuda_failures, warpgroups_run_on_9_0_alone)
+{
+    const ra_kernel_ops *const ops = warpgroups(false);
+    cr_expect(ops->runs_on(9, 0));
+    cr_expect_not(ops->runs_on(9, 1));
+    cr_expect_not(ops->runs_on(8, 0));
+    cr_expect_not(ops->runs_on(10, 0));
+}
+
+/* Where they do not, another table is the same. */
+Test(kernel_cuda_failures, warpgroups_differ_where_they_compute)
+{
+    static const struct {
+        ra_kernel_use use;
+        bool differs[2];
+    } cases[] = {
+        {{.dtype = RA_BF16, .dim = 64}, {true, false}},
+        {{.dtype = RA_BF16, .dim = 128, .backward = true}, {true, true}},
+        {{.dtype = RA_F16, .dim = 128, .backward = true}, {true, false}},
+        {{.dtype = RA_BF16, .dim = 256, .backward = true}, {false, false}},
+        {{.dtype = RA_BF16, .dim = 64, .backward = true, .deterministic = true}, {true, false}},
+        {{.dtype = RA_BF16, .dim = 64, .backward = true, .linear = RA_LINEAR_CAUSAL},
+         {false, false}}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); ++i)
+        for (int backward = 0; backward < 2; ++backward)
+            cr_expect_eq(warpgroups(backward)->differs(&cases[i].use), cases[i].differs[backward],
+                         "case %zu, %d", i, backward);
+}
+
+/* Or as much as the other kernels, which compute what they do not. */
+Test(kernel_cuda_failures, warpgroups_have_shared_memory_of_their_own)
+{
+    for (int i = 0; i < 8; ++i) {
+        bool const backward = i % 2 == 1, theirs = i < 4;
+        ra_kernel_use const use = {.dtype = theirs ? RA_BF16 : RA_F32,
+                                   .dim = i % 4 < 2 ? 64 : 128,
+                                   .backward = backward,
+                                   .threads = 1};
+        int32_t const forward = ra_cuda_warpgroup_tile_of(use.dim).shared_bytes;
+        int32_t const single = ra_cuda_warpgroup_single_of(use.dim).shared_bytes;
+        int32_t const own = backward ? ra_hd_max(forward, single) : forward;
+        char why[240] = "";
+        standin.shared_bytes = ra_hd_max(theirs ? own : 0, ra_cuda_shared_bytes(&use));
+        cr_expect(warpgroups(backward)->serves(&use, why, sizeof(why)), "case %d: %s", i, why);
+        --standin.shared_bytes;
+        cr_expect_not(warpgroups(backward)->serves(&use, why, sizeof(why)), "case %d", i);
+    }
+}
+
+/* Parts of long tasks, which only maps with long rows have. */
+Test(kernel_cuda_failures, warpgroups_have_room_for_parts_of_long_tasks)
+{
+    ra_kernel_use use = {.dtype = RA_BF16, .dim = 64, .threads = 4};
+    size_t const plain = ra_kernel_cuda()->workspace_bytes(&use);
+    int32_t const blocks = 4 * ra_cuda_warpgroup_tile_of(64).blocks_per_sm;
+    cr_expect_eq(warpgroups(false)->workspace_bytes(&use), plain);
+    use.long_rows = true;
+    cr_expect_eq(ra_kernel_cuda()->workspace_bytes(&use), plain);
+    cr_expect_eq(warpgroups(false)->workspace_bytes(&use), plain + ra_cuda_cuts_bytes(blocks, 64));
+    use.linear = RA_LINEAR_CAUSAL;
+    cr_expect_eq(warpgroups(false)->workspace_bytes(&use), ra_kernel_cuda()->workspace_bytes(&use));
 }
