@@ -389,29 +389,32 @@ Test(predict, finds_the_edges_of_shards_that_are_not_looked_at_whole)
     ra_prediction_fini(&p);
 }
 
-/* Run a job with an eager cache, and compare what that keeps with the prediction. */
-static void expect_kept_bytes(ring_job *job)
+/* Run a job with a cache, and compare what that keeps, and what it does not, with the prediction.
+ */
+static void expect_kept_bytes(ring_job *job, ra_cache_mode mode)
 {
-    ra_ledger_snapshot standing[2];
+    ra_ledger_snapshot standing[RANKS_MOST];
     ra_prediction prediction;
-    cr_assert_eq(job->ranks, 2);
     job->standing = standing;
     for (int r = 0; r < job->ranks; ++r) {
         ra_pattern_cache_config const config = {
-            .mode = RA_CACHE_EAGER, .entries = 64, .bytes = 1 << 24, .memory = ra_memory_host()};
+            .mode = mode, .entries = 64, .bytes = 1 << 24, .memory = ra_memory_host()};
         cr_assert_eq(ra_pattern_cache_create(&config, &job->caches[r]), RA_OK);
     }
     ring_job_run(job);
     cr_assert_eq(job->status, RA_OK);
     ra_predict_request request = request_for(job, 1);
-    request.cache = RA_CACHE_EAGER;
+    request.cache = mode;
     request.cache_entries = 64;
     request.cache_bytes = 1 << 24;
     cr_assert_eq(ra_predict(&request, &prediction), RA_OK);
     int64_t const kept = standing[prediction.fullest_rank].current_bytes[RA_MEM_PATTERN_CACHE];
-    cr_expect_gt(kept, 0);
+    cr_expect(kept > 0 || mode == RA_CACHE_LAZY);
     cr_expect_eq(prediction.memory_bytes[RA_MEM_PATTERN_CACHE], kept, "%lld, not %lld",
                  (long long)prediction.memory_bytes[RA_MEM_PATTERN_CACHE], (long long)kept);
+    int64_t const rest = standing[prediction.fullest_rank].current_bytes[RA_MEM_TILEMAP];
+    cr_expect_eq(prediction.memory_bytes[RA_MEM_TILEMAP], rest, "%lld, not %lld",
+                 (long long)prediction.memory_bytes[RA_MEM_TILEMAP], (long long)rest);
     ra_prediction_fini(&prediction);
     for (int r = 0; r < job->ranks; ++r)
         ra_pattern_cache_destroy(job->caches[r]);
@@ -431,7 +434,7 @@ Test(predict, counts_the_list_of_blocks_that_a_pattern_cache_keeps_with_each_map
     job.pattern.block_size = 16;
     job.pattern.block_pairs = (const int32_t(*)[2])pairs;
     job.pattern.block_pair_count = PAIRS;
-    expect_kept_bytes(&job);
+    expect_kept_bytes(&job, RA_CACHE_EAGER);
 }
 
 /* 7 blocks of 25 are a density of 0.28, though 0.28 * 25 is more than 7 in float64. One distance
@@ -443,5 +446,39 @@ Test(predict, counts_the_distances_that_reach_a_density_exactly)
     job.pattern.blocks_kind = RA_BLOCKS_DILATED_SPARSE;
     job.pattern.block_size = 16;
     job.pattern.block_density = 0.28;
-    expect_kept_bytes(&job);
+    expect_kept_bytes(&job, RA_CACHE_EAGER);
+}
+
+/* Of a rank's steps but the first two: a lazy cache makes it twice and keeps it once, if it is
+   asked for twice. */
+Test(predict, counts_the_map_without_keys_that_a_cache_keeps)
+{
+    for (int i = 0; i < 4; ++i) {
+        int const ranks = i < 2 ? 6 : 3;
+        ring_job job = ring_job_waves(ranks, 600, 8, 0, RA_SCHEDULE_DIRECT);
+        job.config.layout = RA_LAYOUT_CONTIGUOUS;
+        job.pattern.window_left = 8;
+        for (int r = 0; r < ranks; ++r)
+            job.hosts[r] = r;
+        expect_kept_bytes(&job, i % 2 == 0 ? RA_CACHE_EAGER : RA_CACHE_LAZY);
+    }
+}
+
+/* Of a rank's own keys, of its neighbour's, and without keys. */
+Test(predict, is_exact_where_a_cache_has_an_entry_for_every_map)
+{
+    ring_job job = ring_job_waves(6, 600, 8, 0, RA_SCHEDULE_DIRECT);
+    job.config.layout = RA_LAYOUT_CONTIGUOUS;
+    job.pattern.window_left = 8;
+    ra_predict_request request = request_for(&job, 1);
+    request.cache = RA_CACHE_EAGER;
+    request.cache_bytes = 1 << 24;
+    for (request.cache_entries = 2; request.cache_entries <= 3; ++request.cache_entries) {
+        ra_prediction p;
+        cr_assert_eq(ra_predict(&request, &p), RA_OK);
+        cr_expect_eq(p.exact, request.cache_entries == 3, "%lld entries",
+                     (long long)request.cache_entries);
+        ra_prediction_fini(&p);
+    }
+    ring_job_free(&job);
 }
