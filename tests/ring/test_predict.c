@@ -482,3 +482,21 @@ Test(predict, is_exact_where_a_cache_has_an_entry_for_every_map)
     }
     ring_job_free(&job);
 }
+
+/* Also where no backward pass reads it. */
+Test(predict, counts_lse_where_it_is_kept)
+{
+    enum { SEQ = 2048, RANKS = 2 };
+    ring_job job = ring_job_plain(RANKS, SEQ, 8);
+    job.config.backward = false;
+    job.config.layout = RA_LAYOUT_CONTIGUOUS;
+    ra_predict_request request = request_for(&job, 1);
+    for (int keeps = 0; keeps < 2; ++keeps) {
+        ra_prediction p;
+        request.keeps_lse = keeps == 1;
+        cr_assert_eq(ra_predict(&request, &p), RA_OK);
+        cr_expect_eq(p.memory_bytes[RA_MEM_LSE], keeps * SEQ / RANKS * (int64_t)sizeof(float));
+        ra_prediction_fini(&p);
+    }
+    ring_job_free(&job);
+}
