@@ -307,7 +307,7 @@ static void add_host(const ra_predict_job *job, const ra_predict_bytes *b, int r
     int64_t const reading = held + ra_predict_round_host(job, r->staging_bytes) +
                             ra_predict_round_host(job, window_bytes(job, rank));
     *at_passes_out = reading <= io + passing;
-    memory[RA_MEM_IO] += *at_passes_out ? io : ra_max_i64(reading, io);
+    memory[RA_MEM_IO] += *at_passes_out ? io : reading;
 }
 
 static int64_t sum_of(const int64_t memory[RA_MEM_CATEGORY_COUNT])
