@@ -192,12 +192,12 @@ static ra_status check_metadata(const ra_tensor_file *file, json_t *value, bool 
     return RA_OK;
 }
 
-/* `text` is one member between braces: "{"name": value}". */
+/* `text` is one member of so many bytes, between braces: "{"name": value}". */
 static ra_status parse_member(ra_tensor_file *file, const char *text, size_t bytes,
                               int64_t data_bytes, bool *metadata_seen)
 {
     json_error_t problem;
-    json_t *tree = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &problem);
+    json_t *tree = json_loadb(text, bytes + 2, JSON_REJECT_DUPLICATES, &problem);
     if (tree == NULL) {
         /* jansson 2.14 leaves the text empty if memory fails it early. */
         if (json_error_code(&problem) == json_error_out_of_memory || problem.text[0] == '\0')
@@ -280,7 +280,7 @@ static ra_status parse_members(ra_tensor_file *file, const char *text, size_t by
             memcpy(scratch + 1, text + at, member);
             scratch[member + 1] = '}';
             ra_status const status =
-                parse_member(file, scratch, member + 2, data_bytes, &metadata_seen);
+                parse_member(file, scratch, member, data_bytes, &metadata_seen);
             if (status != RA_OK)
                 return status;
         }

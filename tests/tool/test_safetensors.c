@@ -172,6 +172,19 @@ Test(safetensors, refuses_metadata_that_take_more_memory_than_any_should)
     free(header);
 }
 
+/* Spaces count; braces and commas around it do not. */
+Test(safetensors, refuses_entries_that_take_more_than_4096_bytes)
+{
+    char header[4096 + 4];
+    for (int bytes = 4096; bytes <= 4097; ++bytes) {
+        snprintf(header, sizeof(header), "{%*s}", bytes, F32("a", "[1]", 0, 4));
+        if (bytes == 4096)
+            accepts(header, 4);
+        else
+            rejects(header, 4, "a tensor's entry takes 4097 bytes, more than 4096");
+    }
+}
+
 Test(safetensors, refuses_names_that_are_too_long_or_would_break_the_line)
 {
     char header[512];
