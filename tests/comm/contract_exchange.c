@@ -1,17 +1,10 @@
 /* Exchanges: what arrives, in which order, and what is counted. */
 #include "contract_internal.h"
+#include "support/test_rng.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-static uint64_t draw(uint64_t *state)
-{
-    uint64_t x = *state += UINT64_C(0x9E3779B97F4A7C15);
-    x = (x ^ (x >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
-    x = (x ^ (x >> 27)) * UINT64_C(0x94D049BB133111EB);
-    return x ^ (x >> 31);
-}
 
 /* ---- exchanges ------------------------------------------------------------------------------- */
 
@@ -202,13 +195,14 @@ typedef struct random_round {
 } random_round;
 
 /* A message to each rank, from one that has not sent in this round; or none. */
-static void draw_round(random_round *round, uint64_t *state, int rank, int size)
+static void draw_round(random_round *round, test_rng *rng, int rank, int size)
 {
     uint64_t have_sent = 0; /* a bit per rank */
     round->exchange = (ra_exchange){.operation = "random rounds"};
     for (int to = 0; to < size; to++) {
-        int const from = (int)(draw(state) % (unsigned)size);
-        size_t const bytes = draw(state) % 4 == 0 ? draw(state) % 40000 : draw(state) % 64;
+        int const from = (int)test_rng_between(rng, 0, size - 1);
+        int64_t const most = test_rng_chance(rng, 0.25) ? 39999 : 63;
+        size_t const bytes = (size_t)test_rng_between(rng, 0, most);
         if ((have_sent >> from & 1) != 0)
             continue;
         have_sent |= UINT64_C(1) << from;
@@ -237,7 +231,7 @@ static int finish_round(ra_comm *comm, random_round *round)
 static int random_rounds(ra_comm *comm, uint64_t seed)
 {
     int const rank = ra_comm_rank(comm), size = ra_comm_size(comm);
-    uint64_t shared = seed, own = seed + 77 + (uint64_t)rank;
+    test_rng shared = {seed}, own = {seed + 77 + (uint64_t)rank};
     int failures = 0;
     for (int pair = 0; pair < 240 && failures == 0; pair++) {
         random_round rounds[2];
@@ -246,10 +240,10 @@ static int random_rounds(ra_comm *comm, uint64_t seed)
             round->number = pair * 2 + i;
             draw_round(round, &shared, rank, size);
             EXPECT(ra_comm_start(comm, &round->exchange, &round->transfer) == RA_OK);
-            for (uint64_t polls = draw(&own) % 4; polls > 0; polls--)
+            for (int64_t polls = test_rng_between(&own, 0, 3); polls > 0; polls--)
                 ra_comm_poll(comm);
         }
-        int const first = (int)(draw(&own) % 2);
+        int const first = (int)test_rng_between(&own, 0, 1);
         failures += finish_round(comm, &rounds[first]);
         failures += finish_round(comm, &rounds[1 - first]);
     }

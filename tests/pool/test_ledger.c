@@ -1,29 +1,13 @@
 #include "pool/pool_internal.h"
 #include "support/captured_log.h"
+#include "support/test_rng.h"
 
 #include <criterion/criterion.h>
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
-#include <time.h>
 
 enum { CATEGORIES = RA_MEM_CATEGORY_COUNT, THREADS = 4, THREAD_OPERATIONS = 20000 };
-
-/* splitmix64: small, and the same everywhere. */
-static uint64_t next_random(uint64_t *state)
-{
-    uint64_t x = *state += 0x9E3779B97F4A7C15u;
-    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
-    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-    return x ^ (x >> 31);
-}
-
-static uint64_t print_seed(void)
-{
-    uint64_t const seed = (uint64_t)time(NULL);
-    cr_log_info("seed %llu", (unsigned long long)seed);
-    return seed;
-}
 
 static int64_t sum(const int64_t *values)
 {
@@ -77,7 +61,7 @@ static void model_charge(ra_ledger_snapshot *model, int category, int64_t bytes)
 Test(ledger, agrees_with_a_model_after_every_random_operation)
 {
     enum { OPERATIONS = 20000, LIMIT = 100000 };
-    uint64_t random = print_seed();
+    test_rng rng = {1};
     ra_ledger *ledger;
     ra_ledger_snapshot model = {.limit_bytes = LIMIT}, snapshot;
     captured_log log;
@@ -86,9 +70,9 @@ Test(ledger, agrees_with_a_model_after_every_random_operation)
     captured_log_begin(&log);
     cr_assert_eq(ra_ledger_create(LIMIT, &ledger), RA_OK);
     for (int i = 0; i < OPERATIONS; i++) {
-        int const category = (int)(next_random(&random) % CATEGORIES);
-        int64_t bytes = (int64_t)(next_random(&random) % 20000);
-        if (next_random(&random) % 5 < 3) {
+        int const category = (int)test_rng_between(&rng, 0, CATEGORIES - 1);
+        int64_t bytes = test_rng_between(&rng, 0, 19999);
+        if (test_rng_chance(&rng, 0.6)) {
             bool const fits = model.reserved_bytes + bytes <= LIMIT;
             ra_status const status = ra_ledger_charge(ledger, (ra_category)category, bytes);
             cr_assert_eq(status, fits ? RA_OK : RA_ERR_NO_MEMORY);
@@ -112,7 +96,7 @@ Test(ledger, agrees_with_a_model_after_every_random_operation)
 
 typedef struct worker {
     ra_ledger *ledger;
-    uint64_t random;
+    test_rng rng;
     int64_t held_bytes[CATEGORIES];
     int64_t charges[CATEGORIES];
 } worker;
@@ -121,9 +105,9 @@ static void *charge_and_release(void *context)
 {
     worker *const self = context;
     for (int i = 0; i < THREAD_OPERATIONS; i++) {
-        int const category = (int)(next_random(&self->random) % CATEGORIES);
-        int64_t const bytes = (int64_t)(next_random(&self->random) % 1000);
-        if (self->held_bytes[category] >= bytes && next_random(&self->random) % 2 == 0) {
+        int const category = (int)test_rng_between(&self->rng, 0, CATEGORIES - 1);
+        int64_t const bytes = test_rng_between(&self->rng, 0, 999);
+        if (self->held_bytes[category] >= bytes && test_rng_chance(&self->rng, 0.5)) {
             ra_ledger_release(self->ledger, (ra_category)category, bytes);
             self->held_bytes[category] -= bytes;
         } else if (ra_ledger_charge(self->ledger, (ra_category)category, bytes) == RA_OK) {
@@ -137,7 +121,6 @@ static void *charge_and_release(void *context)
 Test(ledger, loses_nothing_between_threads)
 {
     enum { LIMIT = 200000 };
-    uint64_t const seed = print_seed();
     pthread_t threads[THREADS];
     worker workers[THREADS];
     ra_ledger *ledger;
@@ -147,7 +130,7 @@ Test(ledger, loses_nothing_between_threads)
     captured_log_begin(&log);
     cr_assert_eq(ra_ledger_create(LIMIT, &ledger), RA_OK);
     for (int t = 0; t < THREADS; t++) {
-        workers[t] = (worker){.ledger = ledger, .random = seed + (uint64_t)t};
+        workers[t] = (worker){.ledger = ledger, .rng = {(uint64_t)t}};
         cr_assert_eq(pthread_create(&threads[t], NULL, charge_and_release, &workers[t]), 0);
     }
     for (int i = 0; i < 2000; i++) { /* snapshots taken in the middle of it are consistent too */

@@ -7,6 +7,7 @@
 #include "pool/pool_internal.h"
 #include "support/captured_log.h"
 #include "support/driver_memory.h"
+#include "support/test_rng.h"
 
 #include <criterion/criterion.h>
 #include <malloc.h>
@@ -25,7 +26,7 @@ typedef struct held {
 /* One thread's view. `bytes` is the model of the ledger. */
 typedef struct worker {
     pthread_t thread;
-    uint64_t state;
+    test_rng rng;
     int64_t operations;
     held slots[SLOTS];
     int64_t bytes[RA_MEM_CATEGORY_COUNT];
@@ -83,29 +84,20 @@ static ra_memory heap_memory_make(void)
 
 /* ---- what threads do ------------------------------------------------------------------------- */
 
-static uint64_t draw(worker *w)
-{
-    w->state += 0x9E3779B97F4A7C15u;
-    uint64_t x = w->state;
-    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
-    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-    return x ^ (x >> 31);
-}
-
 /* As many of each power of two, seldom large, now and then exactly one that was seen before. */
 static size_t draw_bytes(worker *w)
 {
-    uint64_t const kind = draw(w) % 256;
+    uint64_t const kind = test_rng_next(&w->rng) % 256;
     if (kind == 0)
-        return LARGE_BYTES / 2 + draw(w) % LARGE_BYTES;
+        return LARGE_BYTES / 2 + test_rng_next(&w->rng) % LARGE_BYTES;
     if (kind < 64)
-        return (size_t)64 << (draw(w) % 12);
-    return 1 + (size_t)(draw(w) % ((uint64_t)64 << (draw(w) % 12)));
+        return (size_t)64 << (test_rng_next(&w->rng) % 12);
+    return 1 + (size_t)(test_rng_next(&w->rng) % ((uint64_t)64 << (test_rng_next(&w->rng) % 12)));
 }
 
 static ra_category draw_category(worker *w)
 {
-    ra_category const category = (ra_category)(draw(w) % RA_MEM_CATEGORY_COUNT);
+    ra_category const category = (ra_category)(test_rng_next(&w->rng) % RA_MEM_CATEGORY_COUNT);
     return category == RA_MEM_POOL_IDLE ? RA_MEM_QKV : category;
 }
 
@@ -154,7 +146,7 @@ static void take(worker *w, held *h)
         h->block.category != category || (uintptr_t)h->block.data % 64 != 0)
         w->wrong = "a block is not what was asked for";
     w->bytes[category] += (int64_t)h->block.reserved_bytes;
-    h->canary = draw(w);
+    h->canary = test_rng_next(&w->rng);
     canary_write(h);
 }
 
@@ -191,10 +183,10 @@ static void look(worker *w)
 
 static void operate(worker *w)
 {
-    held *const h = &w->slots[draw(w) % SLOTS];
-    uint64_t const kind = draw(w) % 256;
+    held *const h = &w->slots[test_rng_next(&w->rng) % SLOTS];
+    uint64_t const kind = test_rng_next(&w->rng) % 256;
     if (kind == 0)
-        (void)ra_pool_trim(pool, (int64_t)(draw(w) % LARGE_BYTES));
+        (void)ra_pool_trim(pool, (int64_t)(test_rng_next(&w->rng) % LARGE_BYTES));
     else if (kind == 1)
         charge_or_release(w);
     else if (kind == 2)
@@ -279,7 +271,7 @@ static void run_all(ra_pool_mode mode, ra_memory memory, int64_t trim_bytes, int
     cr_assert_eq(ra_pool_create(&config, &pool), RA_OK);
     cr_assert_eq(pthread_barrier_init(&barrier, NULL, THREADS), 0);
     for (int t = 0; t < THREADS; t++) {
-        workers[t] = (worker){.state = (uint64_t)given("RA_TEST_SEED", 1) * 1000 + (uint64_t)t,
+        workers[t] = (worker){.rng = {(uint64_t)given("RA_TEST_SEED", 1) * 1000 + (uint64_t)t},
                               .operations = operations * share / 100 / THREADS};
         cr_assert_eq(pthread_create(&workers[t].thread, NULL, work, &workers[t]), 0);
     }

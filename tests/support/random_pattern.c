@@ -3,24 +3,6 @@
 #include <stdio.h>
 #include <string.h>
 
-uint64_t test_rng_next(test_rng *rng)
-{
-    uint64_t x = rng->state += 0x9E3779B97F4A7C15u;
-    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
-    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-    return x ^ (x >> 31);
-}
-
-int64_t test_rng_between(test_rng *rng, int64_t low, int64_t high)
-{
-    return low + (int64_t)(test_rng_next(rng) % (uint64_t)(high - low + 1));
-}
-
-bool test_rng_chance(test_rng *rng, double probability)
-{
-    return (double)(test_rng_next(rng) >> 11) * 0x1p-53 < probability;
-}
-
 static void draw_documents(test_rng *rng, int64_t seq, test_pattern *p)
 {
     int64_t left = seq, count = 0;

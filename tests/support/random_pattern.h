@@ -2,17 +2,9 @@
 #ifndef TESTS_SUPPORT_RANDOM_PATTERN_H
 #define TESTS_SUPPORT_RANDOM_PATTERN_H
 
+#include "support/test_rng.h"
+
 #include "ringattn/pattern.h"
-
-/* A stateless-enough generator: splitmix64 over a counter. */
-typedef struct test_rng {
-    uint64_t state;
-} test_rng;
-
-uint64_t test_rng_next(test_rng *rng);
-/* Uniform in [low, high]. */
-int64_t test_rng_between(test_rng *rng, int64_t low, int64_t high);
-bool test_rng_chance(test_rng *rng, double probability);
 
 /* A configuration with the arrays it points to. */
 typedef struct test_pattern {
