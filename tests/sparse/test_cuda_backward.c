@@ -236,6 +236,15 @@ Test(cuda_backward, ends_only_visits_the_first_and_last_chunk)
 
 /* ---- arguments ------------------------------------------------------------------------------- */
 
+static ra_kernel_shape const one_head = {
+    .batch = 1, .q_heads = 1, .kv_heads = 1, .dim = 64, .scale = 1};
+
+static ra_view rows_of_64(void *data, ra_dtype dtype)
+{
+    return (ra_view){
+        .data = data, .batch_stride = 64, .row_stride = 64, .head_stride = 64, .dtype = dtype};
+}
+
 /* Up to four floats of a row of gradients are read and written at once only where all rows allow
    it. */
 Test(cuda_backward, gradients_are_whole_where_all_their_rows_are)
@@ -243,10 +252,9 @@ Test(cuda_backward, gradients_are_whole_where_all_their_rows_are)
     static _Alignas(16) float rows[8];
     uint32_t tickets[2];
     ra_tilemap const map = {.tile_rows = 32};
-    ra_view const view = {
-        .data = rows, .batch_stride = 64, .row_stride = 64, .head_stride = 64, .dtype = RA_F32};
-    ra_backward_step good = {.map = &map, .dq = view, .dk = view, .dv = view};
-    good.shape = (ra_kernel_shape){.batch = 1, .q_heads = 1, .kv_heads = 1, .dim = 64, .scale = 1};
+    ra_view const view = rows_of_64(rows, RA_F32);
+    ra_backward_step const good = {
+        .map = &map, .shape = one_head, .dq = view, .dk = view, .dv = view};
     cr_assert(ra_cuda_backward_args(&good, NULL, false, tickets).whole);
     for (int i = 0; i < 3; ++i) {
         ra_backward_step bad[5] = {good, good, good, good, good};
@@ -262,7 +270,6 @@ Test(cuda_backward, gradients_are_whole_where_all_their_rows_are)
     }
 }
 
-/* Likewise pieces of 16 bytes of 16-bit tensors. */
 static void spoil(int how, ra_view *view)
 {
     int64_t *const strides[] = {&view->batch_stride, &view->row_stride, &view->head_stride};
@@ -272,27 +279,26 @@ static void spoil(int how, ra_view *view)
         view->data = (char *)view->data + 8;
 }
 
+/* Likewise pieces of 16 bytes of 16-bit tensors. */
 Test(cuda_backward, tensors_are_aligned_where_all_their_rows_are)
 {
     static _Alignas(16) uint16_t rows[16];
     uint32_t tickets[2];
     ra_tilemap const map = {.tile_rows = 128};
-    ra_view const view = {
-        .data = rows, .batch_stride = 64, .row_stride = 64, .head_stride = 64, .dtype = RA_BF16};
-    ra_kernel_shape const shape = {.batch = 1, .q_heads = 1, .kv_heads = 1, .dim = 64, .scale = 1};
+    ra_view const view = rows_of_64(rows, RA_BF16);
     for (int tensor = 0; tensor < 5; ++tensor)
         for (int how = 0; how < 4; ++how) {
             ra_view views[5] = {view, view, view, view, view};
             spoil(how, &views[tensor]);
             ra_forward_step const forward = {.map = &map,
-                                             .shape = shape,
+                                             .shape = one_head,
                                              .q = views[0],
                                              .k = views[1],
                                              .v = views[2],
                                              .out = views[3],
                                              .dout = views[4]};
             ra_backward_step const backward = {.map = &map,
-                                               .shape = shape,
+                                               .shape = one_head,
                                                .q = views[0],
                                                .k = views[1],
                                                .v = views[2],

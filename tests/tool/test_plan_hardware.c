@@ -106,12 +106,6 @@ Test(plan_hardware, refuses_a_gpu_of_a_number_of_multiprocessors_that_none_has)
     }
 }
 
-#define CPU_POINT(threads, seq, ms)                                                                \
-    "{\"ranks\": 1, \"limit_tflops\": 1, \"threads\": " threads                                    \
-    ", \"config\": {\"shape\": {\"seq\": " seq ", \"heads\": 1, \"dtype\": \"f32\"}}, "            \
-    "\"forward_ms\": {\"median\": " ms "}}"
-
-/* Where compute.threads is auto; else a line says whose times these are. */
 /* A hardware file with such numbers would not be read again. */
 Test(plan_hardware, learns_no_number_that_its_file_could_not_hold)
 {
@@ -135,6 +129,12 @@ Test(plan_hardware, learns_no_number_that_its_file_could_not_hold)
     }
 }
 
+#define CPU_POINT(threads, seq, ms)                                                                \
+    "{\"ranks\": 1, \"limit_tflops\": 1, \"threads\": " threads                                    \
+    ", \"config\": {\"shape\": {\"seq\": " seq ", \"heads\": 1, \"dtype\": \"f32\"}}, "            \
+    "\"forward_ms\": {\"median\": " ms "}}"
+
+/* Where compute.threads is auto; else a line says whose times these are. */
 Test(plan_hardware, takes_the_threads_whose_speed_it_knows)
 {
     static const char bench[] =
