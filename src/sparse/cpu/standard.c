@@ -46,19 +46,14 @@ static void standard_end(ra_kernel *kernel, const ra_kernel_pass *pass, bool fai
         forget_pass(kernel);
 }
 
-void ra_standard_mark(const ra_standard_step *step, const char *name)
-{
-    ra_kernel_pair const pair = step->forward != NULL ? step->forward->pair : step->backward->pair;
-    ra_pool_mark(step->kernel->pool, name, pair.group, pair.step);
-}
-
 static size_t thread_floats(int32_t dim)
 {
     return (size_t)(2 * RA_STANDARD_QUERIES + RA_STANDARD_KEYS) * (size_t)dim;
 }
 
-void ra_standard_each_block(const ra_standard_step *step, int32_t heads, int64_t rows, int32_t most,
-                            ra_standard_work *work)
+/* Go through all rows of all heads, in blocks of at most `most`, dealt to the threads. */
+static void each_block(const ra_standard_step *step, int32_t heads, int64_t rows, int32_t most,
+                       bool of_queries, ra_standard_work *work)
 {
     int64_t const blocks = ra_div_ceil(rows, most);
     int64_t const count = step->shape->batch * heads * blocks;
@@ -77,8 +72,34 @@ void ra_standard_each_block(const ra_standard_step *step, int32_t heads, int64_t
             .queries = scratch,
             .keys = scratch + (size_t)RA_STANDARD_QUERIES * (size_t)dim,
             .sums = scratch + (size_t)(RA_STANDARD_QUERIES + RA_STANDARD_KEYS) * (size_t)dim};
-        work(step, &block);
+        if (!of_queries || !ra_standard_is_left_out(step, row, block.count))
+            work(step, &block);
     }
+}
+
+void ra_standard_each_queries(const ra_standard_step *step, ra_standard_work *work)
+{
+    each_block(step, step->shape->q_heads, step->map->q_rows, RA_STANDARD_QUERIES, true, work);
+}
+
+void ra_standard_each_keys(const ra_standard_step *step, ra_standard_work *work)
+{
+    each_block(step, step->shape->kv_heads, step->keys, RA_STANDARD_KEYS, false, work);
+}
+
+ra_status ra_standard_make(ra_standard_step *step, ra_block *block, float **matrix,
+                           ra_standard_work *work, const char *mark)
+{
+    ra_kernel *const kernel = step->kernel;
+    ra_kernel_pair const pair = step->forward != NULL ? step->forward->pair : step->backward->pair;
+    ra_status const status =
+        ra_standard_take(kernel, step->shape, step->map->q_rows, step->keys, block);
+    if (status != RA_OK)
+        return status;
+    *matrix = block->data;
+    ra_standard_each_queries(step, work);
+    ra_pool_mark(kernel->pool, mark, pair.group, pair.step);
+    return RA_OK;
 }
 
 void ra_standard_poll(const ra_kernel *kernel)

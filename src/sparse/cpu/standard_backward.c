@@ -4,21 +4,14 @@
  */
 #include "sparse/cpu/standard_step.h"
 
-static int64_t lse_at(const ra_backward_step *step, const ra_standard_block *b)
-{
-    return b->batch * step->lse_batch_stride + b->head * step->map->q_rows + b->row;
-}
-
 static void dweigh_block(const ra_standard_step *step, const ra_standard_block *b)
 {
     const ra_backward_step *g = step->backward;
     int32_t const dim = step->shape->dim, kv_head = ra_standard_kv_head(step->shape, b->head);
-    if (ra_standard_is_left_out(step, b->row, b->count))
-        return;
+    const float *lse = g->lse + ra_standard_line(step, b, g->lse_batch_stride);
     for (int32_t i = 0; i < b->count && step->makes_weights; ++i) {
         int64_t const at = (b->lane * step->map->q_rows + b->row + i) * step->stride;
-        ra_standard_weigh_row(step->scores + at, step->weights + at, step->keys,
-                              g->lse[lse_at(g, b) + i]);
+        ra_standard_weigh_row(step->scores + at, step->weights + at, step->keys, lse[i]);
     }
     ra_operand const douts =
         ra_standard_operand(&g->dout, b->batch, b->head, b->row, b->count, dim, b->queries);
@@ -36,30 +29,25 @@ static void dweigh_block(const ra_standard_step *step, const ra_standard_block *
 static void dscore_block(const ra_standard_step *step, const ra_standard_block *b)
 {
     const ra_backward_step *g = step->backward;
-    if (ra_standard_is_left_out(step, b->row, b->count))
-        return;
+    const float *delta = g->delta + ra_standard_line(step, b, g->lse_batch_stride);
     for (int32_t i = 0; i < b->count; ++i) {
         int64_t const row = b->lane * step->map->q_rows + b->row + i;
         ra_standard_grad_row(step->weights + row * step->stride, step->dweights + row * step->keys,
-                             g->delta[lse_at(g, b) + i], step->dscores + row * step->keys,
-                             step->keys);
+                             delta[i], step->dscores + row * step->keys, step->keys);
     }
     ra_standard_poll(step->kernel);
 }
 
-static float *grads_of(const ra_view *view, int64_t batch, int64_t head, int64_t row)
+static float *grads_of(const ra_view *view, const ra_standard_block *b)
 {
-    return (float *)view->data + batch * view->batch_stride + row * view->row_stride +
-           head * view->head_stride;
+    return (float *)view->data + ra_standard_at(view, b->batch, b->head, b->row);
 }
 
 static void dquery_block(const ra_standard_step *step, const ra_standard_block *b)
 {
     const ra_backward_step *g = step->backward;
     int32_t const dim = step->shape->dim, kv_head = ra_standard_kv_head(step->shape, b->head);
-    float *dq = grads_of(&g->dq, b->batch, b->head, b->row);
-    if (ra_standard_is_left_out(step, b->row, b->count))
-        return;
+    float *dq = grads_of(&g->dq, b);
     for (int64_t key = 0; key < step->keys; key += RA_STANDARD_KEYS) {
         int32_t const count = ra_standard_keys_from(step, key);
         ra_operand const keys =
@@ -77,8 +65,8 @@ static void dkey_head(const ra_standard_step *step, const ra_standard_block *b, 
     const ra_backward_step *g = step->backward;
     int32_t const dim = step->shape->dim;
     int64_t const lane = b->batch * step->shape->q_heads + head;
-    float *dk = grads_of(&g->dk, b->batch, b->head, b->row);
-    float *dv = grads_of(&g->dv, b->batch, b->head, b->row);
+    float *dk = grads_of(&g->dk, b);
+    float *dv = grads_of(&g->dv, b);
     for (int64_t row = 0; row < step->map->q_rows; row += RA_STANDARD_QUERIES) {
         int32_t const count = (int32_t)ra_min_i64(RA_STANDARD_QUERIES, step->map->q_rows - row);
         if (ra_standard_is_left_out(step, row, count))
@@ -104,30 +92,9 @@ static void dkey_block(const ra_standard_step *step, const ra_standard_block *b)
         dkey_head(step, b, head);
 }
 
-static ra_status compute_backward(ra_standard_step *step, ra_standard_kept *grads)
-{
-    const ra_kernel_shape *shape = step->shape;
-    int64_t const queries = step->map->q_rows;
-    ra_status status = ra_standard_take(step->kernel, shape, queries, step->keys, &grads->dweights);
-    if (status != RA_OK)
-        return status;
-    step->dweights = grads->dweights.data;
-    ra_standard_each_block(step, shape->q_heads, queries, RA_STANDARD_QUERIES, dweigh_block);
-    ra_standard_mark(step, "after dP");
-    status = ra_standard_take(step->kernel, shape, queries, step->keys, &grads->dscores);
-    if (status != RA_OK)
-        return status;
-    step->dscores = grads->dscores.data;
-    ra_standard_each_block(step, shape->q_heads, queries, RA_STANDARD_QUERIES, dscore_block);
-    ra_standard_mark(step, "after dS");
-    ra_standard_each_block(step, shape->q_heads, queries, RA_STANDARD_QUERIES, dquery_block);
-    ra_standard_each_block(step, shape->kv_heads, step->keys, RA_STANDARD_KEYS, dkey_block);
-    return RA_OK;
-}
-
 ra_status ra_standard_backward(ra_kernel *kernel, const ra_backward_step *g)
 {
-    ra_status const status = ra_kernel_validate_shape(kernel, &g->shape);
+    ra_status status = ra_kernel_validate_shape(kernel, &g->shape);
     if (status != RA_OK)
         return status;
     RA_ASSERT(g->dq.dtype == RA_F32 && g->dk.dtype == RA_F32 && g->dv.dtype == RA_F32);
@@ -148,5 +115,13 @@ ra_status ra_standard_backward(ra_kernel *kernel, const ra_backward_step *g)
                              .weights = (float *)pair->weights.data + g->pair.first_key,
                              .stride = pair->keys,
                              .makes_weights = !pair->is_normal};
-    return compute_backward(&step, ra_standard_pair(kernel, g->pair, g->pair.part));
+    ra_standard_kept *const grads = ra_standard_pair(kernel, g->pair, g->pair.part);
+    status = ra_standard_make(&step, &grads->dweights, &step.dweights, dweigh_block, "after dP");
+    if (status == RA_OK)
+        status = ra_standard_make(&step, &grads->dscores, &step.dscores, dscore_block, "after dS");
+    if (status != RA_OK)
+        return status;
+    ra_standard_each_queries(&step, dquery_block);
+    ra_standard_each_keys(&step, dkey_block);
+    return RA_OK;
 }

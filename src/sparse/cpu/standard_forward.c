@@ -8,8 +8,6 @@ static void score_block(const ra_standard_step *step, const ra_standard_block *b
 {
     const ra_forward_step *f = step->forward;
     int32_t const dim = step->shape->dim, kv_head = ra_standard_kv_head(step->shape, b->head);
-    if (ra_standard_is_left_out(step, b->row, b->count))
-        return;
     ra_operand const queries =
         ra_standard_operand(&f->q, b->batch, b->head, b->row, b->count, dim, b->queries);
     for (int64_t key = 0; key < step->keys; key += RA_STANDARD_KEYS) {
@@ -23,11 +21,10 @@ static void score_block(const ra_standard_step *step, const ra_standard_block *b
     }
 }
 
-static float *lse_of(const ra_forward_step *f, const ra_standard_block *b)
+static float *lse_of(const ra_standard_step *step, const ra_standard_block *b)
 {
-    return f->lse == NULL
-               ? NULL
-               : f->lse + b->batch * f->lse_batch_stride + b->head * f->map->q_rows + b->row;
+    const ra_forward_step *f = step->forward;
+    return f->lse == NULL ? NULL : f->lse + ra_standard_line(step, b, f->lse_batch_stride);
 }
 
 static float row_lse(float top, float sum)
@@ -67,9 +64,7 @@ static void weigh_row_of_step(const ra_standard_step *step, const ra_standard_bl
 static void weigh_block(const ra_standard_step *step, const ra_standard_block *b)
 {
     const ra_forward_step *f = step->forward;
-    float *lse = lse_of(f, b);
-    if (ra_standard_is_left_out(step, b->row, b->count))
-        return;
+    float *lse = lse_of(step, b);
     ra_score_block const scores = ra_standard_part(step, step->scores, step->stride, b->lane,
                                                    b->row, b->count, 0, (int32_t)step->keys);
     ra_score_block const weights = ra_standard_part(step, step->weights, step->stride, b->lane,
@@ -96,13 +91,12 @@ static void store_block(const ra_standard_step *step, const ra_standard_block *b
     const ra_forward_step *f = step->forward;
     int32_t const dim = step->shape->dim;
     int64_t const line = b->lane * step->map->q_rows + b->row;
-    float *lse = lse_of(f, b);
+    float *lse = lse_of(step, b);
     bool const whole = f->first;
     for (int32_t i = 0; i < b->count; ++i) {
         float *row = rows + (int64_t)i * dim;
         float const sum = whole ? 1 : f->state.sum[line + i];
-        int64_t const at = b->batch * f->out.batch_stride + (b->row + i) * f->out.row_stride +
-                           b->head * f->out.head_stride;
+        int64_t const at = ra_standard_at(&f->out, b->batch, b->head, b->row + i);
         double delta = 0;
         for (int32_t d = 0; d < dim; ++d) {
             row[d] = sum == 0 ? 0 : row[d] / sum;
@@ -112,12 +106,10 @@ static void store_block(const ra_standard_step *step, const ra_standard_block *b
             lse[i] = row_lse(f->state.top[line + i], sum);
         if (f->delta == NULL)
             continue;
-        int64_t const from = b->batch * f->dout.batch_stride + (b->row + i) * f->dout.row_stride +
-                             b->head * f->dout.head_stride;
+        int64_t const from = ra_standard_at(&f->dout, b->batch, b->head, b->row + i);
         for (int32_t d = 0; d < dim; ++d)
             delta += (double)row[d] * (double)ra_dtype_load(f->dout.dtype, f->dout.data, from + d);
-        f->delta[b->batch * f->lse_batch_stride + b->head * step->map->q_rows + b->row + i] =
-            (float)delta;
+        f->delta[ra_standard_line(step, b, f->lse_batch_stride) + i] = (float)delta;
     }
 }
 
@@ -128,8 +120,6 @@ static void sum_block(const ra_standard_step *step, const ra_standard_block *b)
     bool const whole = f->first && f->last;
     float *sums =
         whole ? b->sums : f->state.acc + (b->lane * step->map->q_rows + b->row) * (int64_t)dim;
-    if (ra_standard_is_left_out(step, b->row, b->count))
-        return;
     if (whole)
         memset(sums, 0, sizeof(float) * (size_t)b->count * (size_t)dim);
     for (int64_t key = 0; key < step->keys; key += RA_STANDARD_KEYS) {
@@ -143,26 +133,6 @@ static void sum_block(const ra_standard_step *step, const ra_standard_block *b)
     }
     if (f->last)
         store_block(step, b, sums);
-}
-
-static ra_status compute_forward(ra_standard_step *step, ra_standard_kept *pair)
-{
-    const ra_kernel_shape *shape = step->shape;
-    int64_t const queries = step->map->q_rows;
-    ra_status status = ra_standard_take(step->kernel, shape, queries, step->keys, &pair->scores);
-    if (status != RA_OK)
-        return status;
-    step->scores = pair->scores.data;
-    ra_standard_each_block(step, shape->q_heads, queries, RA_STANDARD_QUERIES, score_block);
-    ra_standard_mark(step, "after scores");
-    status = ra_standard_take(step->kernel, shape, queries, step->keys, &pair->weights);
-    if (status != RA_OK)
-        return status;
-    step->weights = pair->weights.data;
-    ra_standard_each_block(step, shape->q_heads, queries, RA_STANDARD_QUERIES, weigh_block);
-    ra_standard_mark(step, "after softmax");
-    ra_standard_each_block(step, shape->q_heads, queries, RA_STANDARD_QUERIES, sum_block);
-    return RA_OK;
 }
 
 ra_status ra_standard_forward(ra_kernel *kernel, const ra_forward_step *f)
@@ -183,7 +153,12 @@ ra_status ra_standard_forward(ra_kernel *kernel, const ra_forward_step *f)
                              .keys = f->map->run_count > 0 ? f->map->k_rows : 0};
     step.stride = pair->keys = step.keys;
     pair->is_normal = f->first && f->last;
-    status = compute_forward(&step, pair);
+    status = ra_standard_make(&step, &pair->scores, &step.scores, score_block, "after scores");
+    if (status == RA_OK)
+        status =
+            ra_standard_make(&step, &pair->weights, &step.weights, weigh_block, "after softmax");
+    if (status == RA_OK)
+        ra_standard_each_queries(&step, sum_block);
     if (kept == NULL || status != RA_OK)
         ra_standard_free_pair(kernel, pair);
     return status;

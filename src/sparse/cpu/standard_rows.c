@@ -15,8 +15,7 @@
 ra_operand ra_standard_operand(const ra_view *view, int64_t batch, int64_t head, int64_t row,
                                int32_t count, int32_t dim, float *scratch)
 {
-    int64_t const begin =
-        batch * view->batch_stride + row * view->row_stride + head * view->head_stride;
+    int64_t const begin = ra_standard_at(view, batch, head, row);
     if (view->dtype == RA_F32)
         return (ra_operand){(const float *)view->data + begin, (int32_t)view->row_stride, count,
                             dim};

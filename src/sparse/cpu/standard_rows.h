@@ -14,6 +14,12 @@ typedef struct ra_operand {
     int32_t count, dim;
 } ra_operand;
 
+/* The element of a view that a row of a head begins with. */
+static inline int64_t ra_standard_at(const ra_view *view, int64_t batch, int64_t head, int64_t row)
+{
+    return batch * view->batch_stride + row * view->row_stride + head * view->head_stride;
+}
+
 /* `scratch` holds count * dim floats; it is written if the view is not float32. */
 ra_operand ra_standard_operand(const ra_view *view, int64_t batch, int64_t head, int64_t row,
                                int32_t count, int32_t dim, float *scratch);

@@ -36,11 +36,14 @@ typedef void ra_standard_work(const ra_standard_step *step, const ra_standard_bl
 /* What is kept for a part of a pair of shards; NULL: the pass keeps nothing. */
 ra_standard_kept *ra_standard_pair(const ra_kernel *kernel, ra_kernel_pair pair, int32_t part);
 
-/* What memory holds in the middle of a step. */
-void ra_standard_mark(const ra_standard_step *step, const char *name);
-/* Go through all rows of all heads, in blocks of at most `most`, dealt to the threads. */
-void ra_standard_each_block(const ra_standard_step *step, int32_t heads, int64_t rows, int32_t most,
-                            ra_standard_work *work);
+/* Go through the queries of all heads in blocks dealt to the threads, but for those left out. */
+void ra_standard_each_queries(const ra_standard_step *step, ra_standard_work *work);
+/* Likewise all keys of all key heads. */
+void ra_standard_each_keys(const ra_standard_step *step, ra_standard_work *work);
+/* Take the memory of a matrix of the step, to which *matrix then points, let `work` fill it block
+   of queries by block, and mark what memory holds by then. */
+RA_CHECKED ra_status ra_standard_make(ra_standard_step *step, ra_block *block, float **matrix,
+                                      ra_standard_work *work, const char *mark);
 /* Let transfers progress between blocks; MPI may serve the calling thread only. */
 void ra_standard_poll(const ra_kernel *kernel);
 
@@ -52,6 +55,13 @@ static inline bool ra_standard_is_left_out(const ra_standard_step *step, int64_t
 {
     int64_t const chunk = step->map->chunk_rows;
     return step->ends_only && row >= chunk && row + rows <= (step->map->chunk_count - 1) * chunk;
+}
+
+/* Where a block of queries begins in lse and delta. */
+static inline int64_t ra_standard_line(const ra_standard_step *step, const ra_standard_block *b,
+                                       int64_t batch_stride)
+{
+    return b->batch * batch_stride + b->head * step->map->q_rows + b->row;
 }
 
 static inline int32_t ra_standard_kv_head(const ra_kernel_shape *shape, int32_t head)
