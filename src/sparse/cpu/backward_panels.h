@@ -27,7 +27,8 @@ typedef struct backward_head {
     ra_kernel *kernel;
     const ra_backward_step *step;
     backward_scratch scratch;
-    int32_t dim, dim_pad, ticks;
+    int32_t dim, dim_pad;
+    uint32_t ticks;
     float factor; /* of scores: scale * log2(e) */
     head_view q, k, v, dout, dq, dk, dv;
     const float *lse, *delta; /* [q_rows] */

@@ -29,6 +29,13 @@ static inline int thread_count(void)
 }
 #endif
 
+/* Let transfers progress; MPI may serve the calling thread only. */
+static inline void poll_now(const ra_kernel *kernel)
+{
+    if (kernel->poll != NULL && thread_index() == 0)
+        kernel->poll(kernel->poll_context);
+}
+
 /* Operations of every table; see ra_linear_ops. */
 RA_CHECKED ra_status ra_linear_total_cpu(ra_kernel *kernel, const ra_linear_pass *pass,
                                          const float *states, float *totals_out);

@@ -41,7 +41,8 @@ typedef struct forward_head {
     ra_kernel *kernel;
     const ra_forward_step *step;
     forward_scratch scratch;
-    int32_t dim, dim_pad, ticks;
+    int32_t dim, dim_pad;
+    uint32_t ticks;
     float factor;                /* of scores: scale * log2(e) */
     bool pairs_wanted;           /* bf16, in a table that takes pairs */
     const ra_tile *tile;         /* the one at hand, and */

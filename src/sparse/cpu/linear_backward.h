@@ -72,7 +72,7 @@ static void query_chunk(linear_task *t, int64_t row, int32_t n)
         carried_add_product(&s->state, n, t->dim_pad, s->value, s->key);
         carried_add_rows(&s->state, n, t->dim_pad, s->key, ones, 1);
     }
-    tick(t);
+    poll_now(t->kernel);
 }
 
 static void query_task(linear_task *t)
@@ -175,7 +175,7 @@ static void key_chunk(linear_task *t, int64_t row, int32_t n)
     for (int32_t member = 0; member < t->ratio && t->pass->causal; ++member)
         key_member(t, member, row, n);
     store_keys(t, row, n);
-    tick(t);
+    poll_now(t->kernel);
 }
 
 /* A NaN or Inf in a query, its do, or what it sees shows in its c. */

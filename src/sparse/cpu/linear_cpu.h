@@ -67,13 +67,6 @@ static float *query_lines(const linear_task *t, int32_t member, int64_t row)
     return p->lines + 2 * ((t->batch * p->shape.q_heads + query_head(t, member)) * p->rows + row);
 }
 
-/* Transfers progress while chunks are computed. */
-static void tick(const linear_task *t)
-{
-    if (t->kernel->poll != NULL && thread_index() == 0)
-        t->kernel->poll(t->kernel->poll_context);
-}
-
 static bool load_key_chunk(const linear_task *t, int64_t row, int32_t n)
 {
     bool const keys = load_features(t->k, row, n, t->dim, t->s.key);
@@ -106,7 +99,7 @@ static void sum_task(linear_task *t)
         load_key_chunk(t, row, n);
         carried_add_product(&t->s.state, n, t->dim_pad, t->s.key, t->s.value);
         carried_add_rows(&t->s.state, n, t->dim_pad, t->s.key, ones, 1);
-        tick(t);
+        poll_now(t->kernel);
     }
     carried_save(&t->s.state, t->dim, t->state);
 }
@@ -156,7 +149,7 @@ static void forward_chunked(linear_task *t, int64_t row, int32_t n)
         carried_add_product(&s->state, n, t->dim_pad, s->key, s->value);
         carried_add_rows(&s->state, n, t->dim_pad, s->key, ones, 1);
     }
-    tick(t);
+    poll_now(t->kernel);
 }
 
 static void forward_task_chunked(linear_task *t)
@@ -271,13 +264,13 @@ static void forward_task_rows(linear_task *t)
                 forward_row(t, member, row + i);
         }
         fold_chunk(t);
-        tick(t);
+        poll_now(t->kernel);
     }
     for (int64_t row = t->begin; row < t->end && stores; ++row) {
         for (int32_t member = 0; member < t->ratio; ++member)
             forward_from_prefix(t, member, row);
         if (row % CHUNK == 0)
-            tick(t);
+            poll_now(t->kernel);
     }
 }
 

@@ -164,11 +164,11 @@ static void weigh_panel_live(const panel_block *panel, ra_run_band band, int32_t
     }
 }
 
-/* Let transfers progress: thread 0, every few key blocks. */
-static inline void poll_sometimes(const ra_kernel *kernel, int32_t *ticks)
+/* Every few key blocks. */
+static inline void poll_sometimes(const ra_kernel *kernel, uint32_t *ticks)
 {
-    if (kernel->poll != NULL && thread_index() == 0 && ++*ticks % 8 == 0)
-        kernel->poll(kernel->poll_context);
+    if (++*ticks % 8 == 0)
+        poll_now(kernel);
 }
 
 /* Hands out pieces of one thread's workspace; counts them if `base` is NULL. */

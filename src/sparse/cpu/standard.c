@@ -102,12 +102,6 @@ ra_status ra_standard_make(ra_standard_step *step, ra_block *block, float **matr
     return RA_OK;
 }
 
-void ra_standard_poll(const ra_kernel *kernel)
-{
-    if (kernel->poll != NULL && thread_index() == 0)
-        kernel->poll(kernel->poll_context);
-}
-
 static int32_t standard_tile_rows(ra_dtype dtype, int32_t dim)
 {
     (void)dtype;

@@ -22,7 +22,7 @@ static void dweigh_block(const ra_standard_step *step, const ra_standard_block *
         ra_score_block const part = ra_standard_part(step, step->dweights, step->keys, b->lane,
                                                      b->row, b->count, key, count);
         ra_standard_multiply(&part, 1, &douts, &values);
-        ra_standard_poll(step->kernel);
+        poll_now(step->kernel);
     }
 }
 
@@ -35,7 +35,7 @@ static void dscore_block(const ra_standard_step *step, const ra_standard_block *
         ra_standard_grad_row(step->weights + row * step->stride, step->dweights + row * step->keys,
                              delta[i], step->dscores + row * step->keys, step->keys);
     }
-    ra_standard_poll(step->kernel);
+    poll_now(step->kernel);
 }
 
 static float *grads_of(const ra_view *view, const ra_standard_block *b)
@@ -55,7 +55,7 @@ static void dquery_block(const ra_standard_step *step, const ra_standard_block *
         ra_score_block const part = ra_standard_part(step, step->dscores, step->keys, b->lane,
                                                      b->row, b->count, key, count);
         ra_standard_fold(&part, false, step->shape->scale, &keys, dq, g->dq.row_stride);
-        ra_standard_poll(step->kernel);
+        poll_now(step->kernel);
     }
 }
 
@@ -81,7 +81,7 @@ static void dkey_head(const ra_standard_step *step, const ra_standard_block *b, 
         ra_score_block const dscores =
             ra_standard_part(step, step->dscores, step->keys, lane, row, count, b->row, b->count);
         ra_standard_fold(&dscores, true, step->shape->scale, &queries, dk, g->dk.row_stride);
-        ra_standard_poll(step->kernel);
+        poll_now(step->kernel);
     }
 }
 

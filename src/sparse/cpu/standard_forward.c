@@ -17,7 +17,7 @@ static void score_block(const ra_standard_step *step, const ra_standard_block *b
         ra_score_block const part = ra_standard_part(step, step->scores, step->stride, b->lane,
                                                      b->row, b->count, key, count);
         ra_standard_multiply(&part, step->shape->scale, &queries, &keys);
-        ra_standard_poll(step->kernel);
+        poll_now(step->kernel);
     }
 }
 
@@ -80,7 +80,7 @@ static void weigh_block(const ra_standard_step *step, const ra_standard_block *b
         else
             weigh_row_of_step(step, b, i, s, p);
         if (i % 32 == 0)
-            ra_standard_poll(step->kernel);
+            poll_now(step->kernel);
     }
 }
 
@@ -129,7 +129,7 @@ static void sum_block(const ra_standard_step *step, const ra_standard_block *b)
         ra_score_block const part = ra_standard_part(step, step->weights, step->stride, b->lane,
                                                      b->row, b->count, key, count);
         ra_standard_fold(&part, false, 1, &values, sums, dim);
-        ra_standard_poll(step->kernel);
+        poll_now(step->kernel);
     }
     if (f->last)
         store_block(step, b, sums);

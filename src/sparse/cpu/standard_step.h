@@ -44,9 +44,6 @@ void ra_standard_each_keys(const ra_standard_step *step, ra_standard_work *work)
    of queries by block, and mark what memory holds by then. */
 RA_CHECKED ra_status ra_standard_make(ra_standard_step *step, ra_block *block, float **matrix,
                                       ra_standard_work *work, const char *mark);
-/* Let transfers progress between blocks; MPI may serve the calling thread only. */
-void ra_standard_poll(const ra_kernel *kernel);
-
 RA_CHECKED ra_status ra_standard_forward(ra_kernel *kernel, const ra_forward_step *f);
 RA_CHECKED ra_status ra_standard_backward(ra_kernel *kernel, const ra_backward_step *g);
 
