@@ -4,6 +4,7 @@
  *
  *     RA_CPU_TABLE      name of the table        RA_CPU_NAME      "cpu-…"
  *     RA_VEC_LANES      floats in a vector       RA_PRODUCT_ROWS  rows of a register tile
+ *     RA_PAIRS          defined: the set multiplies bf16 by pairs, see pairs.h
  */
 #include "sparse/cpu/backward_cpu.h"
 #include "sparse/cpu/forward_tasks.h"
@@ -92,7 +93,7 @@ static ra_status cpu_gather(ra_kernel *kernel, const ra_kernel_shape *shape, con
     RA_ASSERT(from->dtype == to->dtype);
     (void)kernel;
     RA_OMP(omp parallel num_threads(kernel->threads))
-    move_thread(shape, rows, from, to, true, copy_heads);
+    move_thread(shape, rows, from, to, gather_heads);
     return RA_OK;
 }
 
@@ -102,7 +103,7 @@ static ra_status cpu_add(ra_kernel *kernel, const ra_kernel_shape *shape, const 
     RA_ASSERT(from->dtype == RA_F32 && to->dtype == RA_F32);
     (void)kernel;
     RA_OMP(omp parallel num_threads(kernel->threads))
-    move_thread(shape, rows, from, to, false, add_heads);
+    move_thread(shape, rows, from, to, add_heads);
     return RA_OK;
 }
 

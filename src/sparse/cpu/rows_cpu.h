@@ -30,34 +30,33 @@ static void delta_thread(const ra_kernel_shape *shape, int64_t q_rows, const ra_
     }
 }
 
-/* Move one packed row of all kv heads to or from the row it stands for. */
-typedef void row_mover(const ra_kernel_shape *shape, const ra_view *from, int64_t from_row,
-                       const ra_view *to, int64_t to_row, int64_t batch);
+/* Move all kv heads of a row to the packed row that stands for it, or from there. */
+typedef void row_mover(const ra_kernel_shape *shape, const ra_view *from, const ra_view *to,
+                       int64_t batch, int64_t row, int64_t packed);
 
-static void copy_heads(const ra_kernel_shape *shape, const ra_view *from, int64_t from_row,
-                       const ra_view *to, int64_t to_row, int64_t batch)
+static void gather_heads(const ra_kernel_shape *shape, const ra_view *from, const ra_view *to,
+                         int64_t batch, int64_t row, int64_t packed)
 {
     size_t const bytes = (size_t)shape->dim * ra_dtype_bytes(from->dtype);
     if (from->head_stride == shape->dim && to->head_stride == shape->dim) {
-        memcpy(view_row(to, batch, to_row, 0), view_row(from, batch, from_row, 0),
+        memcpy(view_row(to, batch, packed, 0), view_row(from, batch, row, 0),
                bytes * (size_t)shape->kv_heads);
         return;
     }
     for (int32_t head = 0; head < shape->kv_heads; ++head)
-        memcpy(view_row(to, batch, to_row, head), view_row(from, batch, from_row, head), bytes);
+        memcpy(view_row(to, batch, packed, head), view_row(from, batch, row, head), bytes);
 }
 
-static void add_heads(const ra_kernel_shape *shape, const ra_view *from, int64_t from_row,
-                      const ra_view *to, int64_t to_row, int64_t batch)
+static void add_heads(const ra_kernel_shape *shape, const ra_view *from, const ra_view *to,
+                      int64_t batch, int64_t row, int64_t packed)
 {
     for (int32_t head = 0; head < shape->kv_heads; ++head)
-        add_row(view_row(from, batch, from_row, head), shape->dim,
-                view_row(to, batch, to_row, head));
+        add_row(view_row(from, batch, packed, head), shape->dim, view_row(to, batch, row, head));
 }
 
-/* Move this thread's share of the packed rows, which are written (packed_is_to: gather) or read. */
+/* Move this thread's share of the packed rows. */
 static void move_thread(const ra_kernel_shape *shape, const ra_rowset *rows, const ra_view *from,
-                        const ra_view *to, bool packed_is_to, row_mover *move)
+                        const ra_view *to, row_mover *move)
 {
     row_share const share = share_of(rows->row_count, thread_index(), thread_count());
     for (int64_t batch = 0; batch < shape->batch; ++batch) {
@@ -65,12 +64,9 @@ static void move_thread(const ra_kernel_shape *shape, const ra_rowset *rows, con
             const ra_row_piece *piece = &rows->pieces[i];
             int64_t const last = piece->first + piece->rows.count;
             int64_t packed = piece->first > share.begin ? piece->first : share.begin;
-            for (; packed < last && packed < share.end; ++packed) {
-                int64_t const local =
-                    piece->rows.begin + piece->rows.stride * (packed - piece->first);
-                move(shape, from, packed_is_to ? local : packed, to, packed_is_to ? packed : local,
-                     batch);
-            }
+            for (; packed < last && packed < share.end; ++packed)
+                move(shape, from, to, batch,
+                     piece->rows.begin + piece->rows.stride * (packed - piece->first), packed);
         }
     }
 }
