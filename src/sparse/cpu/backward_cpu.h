@@ -74,8 +74,9 @@ static void load_backward_tile(backward_head *f, const ra_tile *tile)
 #endif
 }
 
-static void add_tile_dq(const backward_head *f, const ra_tile *tile)
+static void add_tile_dq(const backward_head *f)
 {
+    const ra_tile *tile = f->tile;
     const backward_scratch *s = &f->scratch;
     for (int32_t a = 0; a < tile->q_count; a += LANES) {
         int32_t const rows = ra_hd_min(LANES, tile->q_count - a);
@@ -166,7 +167,7 @@ static void backward_tile(backward_head *f, const ra_tilemap *map, uint32_t inde
         }
     }
     if (loaded)
-        add_tile_dq(f, tile);
+        add_tile_dq(f);
 }
 
 /* ---- teams ----------------------------------------------------------------------------------- */

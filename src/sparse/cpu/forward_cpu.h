@@ -27,8 +27,9 @@ static void begin_tile_state(const forward_head *f)
     }
 }
 
-static void load_tile_state(const forward_head *f, const ra_tile *tile)
+static void load_tile_state(const forward_head *f)
 {
+    const ra_tile *tile = f->tile;
     const forward_scratch *s = &f->scratch;
     begin_tile_state(f);
     for (int32_t a = 0; a < tile->q_count; a += LANES) {
@@ -44,8 +45,9 @@ static void load_tile_state(const forward_head *f, const ra_tile *tile)
     }
 }
 
-static void store_tile_state(const forward_head *f, const ra_tile *tile)
+static void store_tile_state(const forward_head *f)
 {
+    const ra_tile *tile = f->tile;
     const forward_scratch *s = &f->scratch;
     for (int32_t a = 0; a < tile->q_count; a += LANES) {
         int32_t const rows = ra_hd_min(LANES, tile->q_count - a);
@@ -83,8 +85,9 @@ static void store_row_output(const forward_head *f, int64_t row, const float *va
                                 f->scratch.weight);
 }
 
-static void store_tile_output(const forward_head *f, const ra_tile *tile)
+static void store_tile_output(const forward_head *f)
 {
+    const ra_tile *tile = f->tile;
     const forward_scratch *s = &f->scratch;
     for (int32_t a = 0; a < tile->q_count; a += LANES) {
         int32_t const rows = ra_hd_min(LANES, tile->q_count - a);
@@ -115,15 +118,15 @@ static void forward_tile_load(forward_head *f)
     if (f->tiles_begin)
         begin_tile_state(f);
     else
-        load_tile_state(f, f->tile);
+        load_tile_state(f);
 }
 
 static void forward_tile_end(const forward_head *f)
 {
     if (f->tiles_end)
-        store_tile_output(f, f->tile);
+        store_tile_output(f);
     else
-        store_tile_state(f, f->tile);
+        store_tile_state(f);
 }
 
 /* The tile whose next keys come first; NULL: no tile has any. */

@@ -169,8 +169,9 @@ RA_INLINE void forward_panel(int vecs, const forward_head *f, const key_block *b
         weigh_panel(vecs, n, f->dim, value, s->weight, alpha, s->acc + at);
 }
 
-static void forward_block(const forward_head *f, const key_block *block, int32_t q_count)
+static void forward_block(const forward_head *f, const key_block *block)
 {
+    int32_t const q_count = f->tile->q_count;
     for (int32_t a0 = 0; a0 < q_count; a0 += PANEL) {
         panel_block const panel = panel_of(block, a0, q_count);
         if (panel.seen.begin >= panel.seen.end)
@@ -266,8 +267,9 @@ RA_INLINE void forward_panel_pairs(int vecs, const forward_head *f, const key_bl
                 s->acc + panel_offset(panel->a0, f->dim_pad));
 }
 
-static void forward_block_pairs(const forward_head *f, const key_block *block, int32_t q_count)
+static void forward_block_pairs(const forward_head *f, const key_block *block)
 {
+    int32_t const q_count = f->tile->q_count;
     for (int32_t a0 = 0; a0 < q_count; a0 += PANEL) {
         panel_block const panel = panel_of_pairs(block, a0, q_count);
         if (panel.seen.begin >= panel.seen.end)
@@ -293,9 +295,9 @@ static bool load_query_pairs(const forward_head *f)
     return false;
 }
 
-static void forward_block_pairs(const forward_head *f, const key_block *block, int32_t q_count)
+static void forward_block_pairs(const forward_head *f, const key_block *block)
 {
-    (void)f, (void)block, (void)q_count;
+    (void)f, (void)block;
 }
 
 static bool pack_pairs(const forward_head *f, int32_t begin, int32_t end)
@@ -377,9 +379,9 @@ static void forward_step_keys(forward_head *f, packed_keys *packed)
                              .key = f->scratch.key,
                              .value = f->scratch.value};
     if (packed->pairs)
-        forward_block_pairs(f, &block, f->tile->q_count);
+        forward_block_pairs(f, &block);
     else
-        forward_block(f, &block, f->tile->q_count);
+        forward_block(f, &block);
     f->left.begin = block.end;
     if (!forward_has_keys(f)) {
         ++f->run;
