@@ -8,24 +8,24 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { POWERS_MAX = 31 }; /* below 2^31 - 1, the most blocks */
+
 /* Block distances of dilated_sparse: those given, or powers of two until the density is reached
    (a row of blocks keeps 1 + 2 * rates of them). */
 static ra_status make_block_offsets(ra_pattern *p)
 {
     const ra_pattern_config *c = &p->config;
     int64_t const rows = p->block_rows;
-    int64_t const most = c->block_rates != NULL ? c->block_rate_count : 63;
+    int64_t const most = c->block_rates != NULL ? c->block_rate_count : POWERS_MAX;
     ra_status const status =
         ra_pattern_take(p, (size_t)most * sizeof(*p->block_offsets), &p->block_offsets);
     if (status != RA_OK)
         return status;
     int64_t count = 0;
     if (c->block_rates == NULL) {
-        while (count < 62 && (double)(1 + 2 * count) / (double)rows < c->block_density &&
-               ((int64_t)1 << count) < rows) {
-            p->block_offsets[count] = (int64_t)1 << count;
-            ++count;
-        }
+        for (int64_t power = 1;
+             power < rows && (double)(1 + 2 * count) / (double)rows < c->block_density; power *= 2)
+            p->block_offsets[count++] = power;
     } else {
         for (int64_t i = 0; i < c->block_rate_count; ++i)
             if (c->block_rates[i] < rows)

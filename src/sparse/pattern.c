@@ -236,10 +236,10 @@ static int64_t list_layers(const ra_pattern *p, ra_layer *layers)
     for (int64_t i = 0; i < p->config.branch_count; ++i) {
         int64_t const segment = ra_min_i64(p->config.segments[i], p->seq);
         int64_t const rate = p->config.rates[i];
-        int64_t const offsets = ra_min_i64(ra_min_i64(rate, p->heads), p->config.segments[i]);
+        int64_t const offsets = ra_min_i64(ra_min_i64(rate, p->heads), segment);
         for (int64_t offset = 0; offset < offsets; ++offset) {
             ra_heads const heads = branch_heads(p, i, offset);
-            if (heads.count == 0 || offset >= segment)
+            if (heads.count == 0)
                 continue;
             if (layers != NULL)
                 layers[count] = (ra_layer){heads, segment, ra_min_i64(rate, segment), offset};
@@ -257,7 +257,6 @@ static ra_status make_layers(ra_pattern *p)
         return status;
     list_layers(p, p->layers);
     p->layer_count = (int32_t)count;
-    p->differs_by_head = count == 0;
     for (int32_t i = 0; i < p->layer_count; ++i)
         p->differs_by_head = p->differs_by_head || p->layers[i].heads.count < p->heads;
     return RA_OK;

@@ -467,6 +467,22 @@ Test(pattern, says_beforehand_which_maps_share_rows)
     }
 }
 
+/* All powers of two below the most blocks there may be, in blocks of one row: the first row sees
+   itself and one row per power, the row in the middle one on either side but for the last. */
+Test(pattern, distances_between_blocks_double_up_to_the_most_blocks)
+{
+    int64_t const rows = INT32_MAX, middle = rows / 2;
+    ra_pattern_config config = ra_pattern_config_dense();
+    ra_pattern *pattern;
+    config.blocks_kind = RA_BLOCKS_DILATED_SPARSE;
+    config.block_size = 1;
+    config.block_density = 1;
+    cr_assert_eq(ra_pattern_create(&config, rows, 1, pool, &pattern), RA_OK);
+    cr_expect_eq(ra_pattern_area(pattern, (ra_range){0, 1, 1}), 1 + 31);
+    cr_expect_eq(ra_pattern_area(pattern, (ra_range){middle, 1, 1}), 1 + 2 * 30);
+    ra_pattern_destroy(pattern);
+}
+
 /* Blocks of one row each, so that a pair of rows is a pair of blocks. */
 static void expect_drawn(int64_t rows, double density, uint64_t seed, int64_t count, int64_t digest)
 {
