@@ -15,6 +15,9 @@ typedef struct marking {
     int64_t full_begin, full_end; /* a range that is marked completely: the longest found so far */
     bool unit_keys;               /* all pieces of keys have stride 1, and do not interleave */
     int64_t stride; /* lcm of the local strides seen; 0: above RA_NEEDED_STRIDES_MAX */
+    ra_pool *pool;
+    ra_block scratch; /* of the bits */
+    ra_vector ranges; /* read off: of ra_range, local numbers */
 } marking;
 
 static bool bit_at(const uint64_t *bits, int64_t i)
@@ -173,38 +176,32 @@ static ra_status mark(const ra_pattern *pattern, ra_heads heads, marking *m)
     return RA_OK;
 }
 
-typedef struct reading {
-    ra_pool *pool;
-    uint64_t *bits;
-    ra_vector ranges; /* of ra_range, local numbers */
-} reading;
-
 /*
  * Take the marked rows among from, from + stride, … of [first, end) in ranges of at least `least`
  * rows, and unmark them.
  */
-static ra_status take_ranges(reading *r, int64_t from, int64_t end, int64_t stride, int64_t least)
+static ra_status take_ranges(marking *m, int64_t from, int64_t end, int64_t stride, int64_t least)
 {
     int64_t at = from;
     while (at < end) {
-        if (stride == 1 && at % 64 == 0 && end - at >= 64 && r->bits[at / 64] == 0) {
+        if (stride == 1 && at % 64 == 0 && end - at >= 64 && m->bits[at / 64] == 0) {
             at += 64;
             continue;
         }
-        if (!bit_at(r->bits, at)) {
+        if (!bit_at(m->bits, at)) {
             at += stride;
             continue;
         }
         int64_t const begin = at;
-        while (at < end && bit_at(r->bits, at))
+        while (at < end && bit_at(m->bits, at))
             at += stride;
         int64_t const count = (at - begin) / stride;
         if (count < least)
             continue;
         for (int64_t i = begin; i < at; i += stride)
-            r->bits[i / 64] &= ~((uint64_t)1 << (i % 64));
+            m->bits[i / 64] &= ~((uint64_t)1 << (i % 64));
         ra_range const range = {begin, stride, count};
-        ra_status const status = ra_vector_push(r->pool, &r->ranges, &range, sizeof(range));
+        ra_status const status = ra_vector_push(m->pool, &m->ranges, &range, sizeof(range));
         if (status != RA_OK)
             return status;
     }
@@ -212,25 +209,20 @@ static ra_status take_ranges(reading *r, int64_t from, int64_t end, int64_t stri
 }
 
 /* Long ranges at small strides first, then the rest at the common stride. */
-static ra_status read_piece(reading *r, const ra_row_piece *piece, int64_t common)
+static ra_status read_piece(marking *m, const ra_row_piece *piece)
 {
+    int64_t const common = m->stride != 0 ? m->stride : 1;
     int64_t const count = piece->rows.count, end = piece->first + count;
     for (int64_t stride = 1; stride <= common; ++stride) {
         int64_t const least = stride == common ? 1 : 4 * common / stride;
         int64_t const residues = common % stride == 0 ? ra_min_i64(stride, count) : 0;
         for (int64_t residue = 0; residue < residues; ++residue) {
-            ra_status const status = take_ranges(r, piece->first + residue, end, stride, least);
+            ra_status const status = take_ranges(m, piece->first + residue, end, stride, least);
             if (status != RA_OK)
                 return status;
         }
     }
     return RA_OK;
-}
-
-static int compare_ranges(const void *a, const void *b)
-{
-    const ra_range *x = a, *y = b;
-    return (x->begin > y->begin) - (x->begin < y->begin);
 }
 
 /* Convert ranges to global rows, in place; each lies in one piece of `keys`. */
@@ -246,15 +238,15 @@ static void to_global(const ra_rowset *keys, ra_range *ranges, int64_t count)
     }
 }
 
-/* Make the caller's scratch: one bit per key, set if the key is touched. */
-static ra_status marks_make(const ra_pattern *pattern, ra_heads heads, ra_pool *pool,
-                            ra_block *scratch, marking *m)
+/* One bit per key, set if the key is touched; the caller frees the scratch, whatever is returned.
+ */
+static ra_status marks_make(const ra_pattern *pattern, ra_heads heads, marking *m)
 {
     size_t const bytes = (size_t)(m->keys->row_count / 64 + 1) * 8;
-    ra_status const status = ra_pool_alloc(pool, RA_MEM_TILEMAP, bytes, NULL, scratch);
+    ra_status const status = ra_pool_alloc(m->pool, RA_MEM_TILEMAP, bytes, NULL, &m->scratch);
     if (status != RA_OK)
         return status;
-    m->bits = scratch->data;
+    m->bits = m->scratch.data;
     memset(m->bits, 0, bytes);
     return mark(pattern, heads, m);
 }
@@ -263,13 +255,12 @@ ra_status ra_pattern_count_needed(const ra_pattern *pattern, ra_heads heads,
                                   const ra_rowset *queries, const ra_rowset *keys, ra_pool *pool,
                                   int64_t *rows_out)
 {
-    ra_block scratch = {0};
-    marking marks = {.queries = queries, .keys = keys, .stride = 1};
-    ra_status const status = marks_make(pattern, heads, pool, &scratch, &marks);
+    marking marks = {.queries = queries, .keys = keys, .stride = 1, .pool = pool};
+    ra_status const status = marks_make(pattern, heads, &marks);
     int64_t rows = 0;
     for (int64_t i = 0; i <= keys->row_count / 64 && status == RA_OK; ++i)
         rows += __builtin_popcountll(marks.bits[i]);
-    ra_pool_free(pool, NULL, &scratch);
+    ra_pool_free(pool, NULL, &marks.scratch);
     if (status == RA_OK)
         *rows_out = rows;
     return status;
@@ -279,27 +270,26 @@ ra_status ra_pattern_needed_rows(const ra_pattern *pattern, ra_heads heads,
                                  const ra_rowset *queries, const ra_rowset *keys, ra_pool *pool,
                                  ra_rowset *rows_out, ra_rowset *local_out)
 {
-    ra_block scratch = {0};
     ra_rowset local = {0};
-    marking marks = {.queries = queries, .keys = keys, .stride = 1};
-    ra_status status = marks_make(pattern, heads, pool, &scratch, &marks);
-    reading read = {.pool = pool, .bits = marks.bits};
+    marking marks = {.queries = queries, .keys = keys, .stride = 1, .pool = pool};
+    ra_status status = marks_make(pattern, heads, &marks);
     for (int64_t i = 0; i < keys->piece_count && status == RA_OK; ++i)
-        status = read_piece(&read, &keys->pieces[i], marks.stride != 0 ? marks.stride : 1);
-    ra_range *ranges = read.ranges.block.data;
-    if (status == RA_OK && read.ranges.count > 0)
-        qsort(ranges, (size_t)read.ranges.count, sizeof(*ranges), compare_ranges);
+        status = read_piece(&marks, &keys->pieces[i]);
+    int64_t const count = marks.ranges.count;
+    ra_range *ranges = marks.ranges.block.data;
+    if (status == RA_OK && count > 0)
+        qsort(ranges, (size_t)count, sizeof(*ranges), ra_compare_i64); /* by begin, in front */
     if (status == RA_OK && local_out != NULL)
-        status = ra_rowset_init(pool, ranges, read.ranges.count, &local);
+        status = ra_rowset_init(pool, ranges, count, &local);
     if (status == RA_OK) {
-        to_global(keys, ranges, read.ranges.count);
-        status = ra_rowset_init(pool, ranges, read.ranges.count, rows_out);
+        to_global(keys, ranges, count);
+        status = ra_rowset_init(pool, ranges, count, rows_out);
     }
     if (status == RA_OK && local_out != NULL)
         *local_out = local;
     else
         ra_rowset_fini(pool, &local);
-    ra_pool_free(pool, NULL, &read.ranges.block);
-    ra_pool_free(pool, NULL, &scratch);
+    ra_pool_free(pool, NULL, &marks.ranges.block);
+    ra_pool_free(pool, NULL, &marks.scratch);
     return status;
 }

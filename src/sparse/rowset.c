@@ -18,18 +18,12 @@ int64_t ra_row_pieces_overlap(const ra_row_piece *pieces, int64_t count)
     return most;
 }
 
-static int compare_begins(const void *x, const void *y)
-{
-    const ra_row_piece *a = x, *b = y;
-    return (a->rows.begin > b->rows.begin) - (a->rows.begin < b->rows.begin);
-}
-
 int64_t ra_row_pieces_sort(ra_row_piece *pieces, int64_t count)
 {
     int64_t const overlap = ra_row_pieces_overlap(pieces, count);
     if (overlap >= 0)
         return overlap;
-    qsort(pieces, (size_t)count, sizeof(*pieces), compare_begins);
+    qsort(pieces, (size_t)count, sizeof(*pieces), ra_compare_i64); /* by rows.begin, in front */
     return ra_row_pieces_overlap(pieces, count);
 }
 
