@@ -45,9 +45,9 @@ static size_t bytes_of(const ra_check_side *s, ra_check_tensor t)
 static ra_status tensors_take(ra_check_side *s)
 {
     size_t at[CHECK_TENSORS], total = 0;
-    for (int t = 0; t < CHECK_TENSORS; ++t) {
+    for (ra_check_tensor t = CHECK_Q; t < CHECK_TENSORS; ++t) {
         at[t] = total;
-        total += ra_round_up(bytes_of(s, (ra_check_tensor)t), ALIGN_BYTES);
+        total += ra_round_up(bytes_of(s, t), ALIGN_BYTES);
     }
     const ra_check_place *where = s->where;
     bool const on_host = ra_memory_is_host(&where->memory);
@@ -56,9 +56,9 @@ static ra_status tensors_take(ra_check_side *s)
     if (status == RA_OK && !on_host)
         status = ra_pool_alloc(where->host_pool, RA_MEM_WORKSPACE, total, NULL, &s->mirror);
     char *const data = s->block.data, *const seen = on_host ? data : s->mirror.data;
-    for (int t = 0; t < CHECK_TENSORS && status == RA_OK; ++t) {
-        s->data[t] = is_wanted(s, (ra_check_tensor)t) ? data + at[t] : NULL;
-        s->seen[t] = is_wanted(s, (ra_check_tensor)t) ? seen + at[t] : NULL;
+    for (ra_check_tensor t = CHECK_Q; t < CHECK_TENSORS && status == RA_OK; ++t) {
+        s->data[t] = is_wanted(s, t) ? data + at[t] : NULL;
+        s->seen[t] = is_wanted(s, t) ? seen + at[t] : NULL;
     }
     s->input_bytes = at[CHECK_OUT];
     return status;
@@ -95,9 +95,8 @@ static float draw(uint64_t *state, ra_dtype dtype)
 /* Inputs: another side's, which are float32, or drawn. */
 static void tensors_fill(const ra_check_side *s, const ra_check_side *like)
 {
-    for (int t = CHECK_Q; t <= CHECK_DOUT; ++t) {
-        int64_t const count =
-            is_wanted(s, (ra_check_tensor)t) ? ra_check_elements(s->p, (ra_check_tensor)t) : 0;
+    for (ra_check_tensor t = CHECK_Q; t <= CHECK_DOUT; ++t) {
+        int64_t const count = is_wanted(s, t) ? ra_check_elements(s->p, t) : 0;
         uint64_t state = (uint64_t)t;
         for (int64_t i = 0; i < count; ++i)
             dtype_store(s->dtype, s->seen[t], i,
@@ -211,17 +210,17 @@ static ra_status backward(ra_check_side *s)
     ra_status status = ra_kernel_begin(s->kernel, &pass);
     if (status == RA_OK && s->steps > 1) /* with one step the forward pass has made it */
         status = ops->delta(s->kernel, &shape, p->rows, &out, &dout, (float *)s->data[CHECK_DELTA]);
-    for (int t = CHECK_DQ; t <= CHECK_DV && status == RA_OK; ++t)
-        status = ops->zero(s->kernel, s->data[t], bytes_of(s, (ra_check_tensor)t));
+    for (ra_check_tensor t = CHECK_DQ; t <= CHECK_DV && status == RA_OK; ++t)
+        status = ops->zero(s->kernel, s->data[t], bytes_of(s, t));
     for (int i = 0; i < s->steps && status == RA_OK; ++i) {
         int64_t const row = first_key(s, i);
         ra_backward_step const step = {.map = &s->maps[i],
-                                       .shape = shape_of(s),
+                                       .shape = shape,
                                        .pair = {.step = i},
                                        .q = ra_check_view(s, CHECK_Q, 0),
                                        .k = ra_check_view(s, CHECK_K, row),
                                        .v = ra_check_view(s, CHECK_V, row),
-                                       .dout = ra_check_view(s, CHECK_DOUT, 0),
+                                       .dout = dout,
                                        .lse = (const float *)s->data[CHECK_LSE],
                                        .lse_batch_stride = p->heads * p->rows,
                                        .delta = (const float *)s->data[CHECK_DELTA],

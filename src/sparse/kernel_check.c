@@ -76,9 +76,8 @@ static void compare(const ra_check_side *tried, const ra_check_side *plain,
     compare_tensor("o", tried, plain, CHECK_OUT, bound, worst);
     if (p->linear == RA_LINEAR_NONE)
         compare_lse(tried, plain, p->dtype == RA_F32 ? 1e-5 : 1e-3, worst);
-    for (int t = CHECK_DQ; t <= CHECK_DV && p->backward; ++t)
-        compare_tensor(names[t], tried, plain, (ra_check_tensor)t, narrow ? 2 * bound : bound,
-                       worst);
+    for (ra_check_tensor t = CHECK_DQ; t <= CHECK_DV && p->backward; ++t)
+        compare_tensor(names[t], tried, plain, t, narrow ? 2 * bound : bound, worst);
 }
 
 /* ---- all together ---------------------------------------------------------------------------- */
