@@ -2,8 +2,6 @@
 #include "ringattn/linear.h"
 #include "sparse/check_side.h"
 
-#include "internal.h"
-
 /* A pass's memory beside its tensors; see ra_linear_pass. */
 typedef struct kept {
     ra_block states, grads, prefixes, lines;

@@ -1,5 +1,4 @@
 /* The definition of every pattern, for one pair at a time. Shares no code with the slices. */
-#include "internal.h"
 #include "sparse/sparse_internal.h"
 
 #include <stdlib.h>

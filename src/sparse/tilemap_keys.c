@@ -7,7 +7,6 @@
  * RA_SECTION_KEYS keys in one pass, and not sorted within them: time is proportional to runs,
  * scratch to sections.
  */
-#include "internal.h"
 #include "sparse/sparse_internal.h"
 
 static uint32_t section_of(const ra_run *run)

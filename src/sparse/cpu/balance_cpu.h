@@ -11,9 +11,6 @@
 
 #include "ringattn/tilemap.h"
 
-#include <stdbool.h>
-#include <stdint.h>
-
 /**
  * Pairs of a chunk over heads [head_begin, head_end), global numbers; for a run that a band cuts,
  * the whole rectangle that is left. Cost: the chunk's runs.

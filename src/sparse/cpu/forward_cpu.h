@@ -12,8 +12,6 @@
 
 #include "sparse/cpu/forward_panels.h"
 
-#include <float.h>
-
 /* ---- rows of a tile, into and out of scratch ------------------------------------------------- */
 
 static void begin_tile_state(const forward_head *f)

@@ -8,6 +8,8 @@
 #include "sparse/cpu/balance_cpu.h"
 #include "sparse/cpu/forward_cpu.h"
 
+#include <float.h>
+
 /* Tiles of one thread that go side by side. */
 typedef struct forward_file {
     forward_head tiles[RA_TILES_AT_ONCE_MAX];

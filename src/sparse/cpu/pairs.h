@@ -12,8 +12,6 @@
 #include "sparse/cpu/exp2.h"
 #include "sparse/cpu/panel_cpu.h"
 
-#include <math.h>
-
 #ifdef RA_PAIRS
 
 enum { PAIRS = 1, PAIR_ROW = 2 * LANES };

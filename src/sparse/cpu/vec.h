@@ -8,8 +8,6 @@
 
 #include "sparse/cpu/dtype_bits.h"
 
-#include "ringattn/kernel.h"
-
 #if defined(__SSE2__)
 #include <immintrin.h>
 #elif defined(__aarch64__)
