@@ -46,6 +46,12 @@ static void blas_find(void)
     static const char *const names[] = {"libopenblas.so.0", "libopenblas.so"};
     get_text_function *config = NULL, *core = NULL;
     core_set();
+    /*
+     * Else loading it starts a thread per core, and each asks for a buffer of its own at once,
+     * again and again for ever where there is no address space for it: even the end of the process
+     * waits.
+     */
+    setenv("OPENBLAS_NUM_THREADS", "1", 1);
     void *const library = ra_library_open(names, sizeof(names) / sizeof(names[0]));
     if (library == NULL)
         return;

@@ -2,6 +2,7 @@
 #include "tool/json_reader.h"
 
 #include <criterion/criterion.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -200,6 +201,20 @@ Test(info, writes_json_to_a_file_whole_or_not_at_all)
     cr_assert_eq(result->code, 3, "%s", result->err);
     cr_assert_eq(command_count_lines(result->err, "error"), 1);
     cr_assert_eq(command_folder_entries(), 1);
+}
+
+/* OpenBLAS's own threads would ask again and again for a buffer that they cannot have. */
+Test(info, ends_where_openblas_has_no_address_space)
+{
+    if (RA_TEST_SANITIZED)
+        cr_skip_test("sanitizers reserve address space of their own");
+    for (int kib = 200000; kib <= 400000; kib += 50000) {
+        char text[96];
+        snprintf(text, sizeof(text), "ulimit -v %d; exec timeout -s KILL 20 \"$RINGATTN\" info",
+                 kib);
+        command_shell(result, text);
+        cr_expect_eq(result->code, 0, "%d KiB: exit code %d\n%s", kib, result->code, result->err);
+    }
 }
 
 Test(info, a_full_standard_output_is_an_error)
