@@ -4,8 +4,6 @@
 #include <math.h>
 #include <string.h>
 
-enum { MARGIN_CHARACTERS = 8 };
-
 static bool has_memory(const ra_plot_point *p)
 {
     return p->ok && p->memory_bytes[RA_MEM_QKV] >= 0;
@@ -46,11 +44,11 @@ static bool category_is_used(const ra_plot_data *data, int category)
 static void bars_begin(FILE *script, int count, int longest)
 {
     int const within = RA_PLOT_WIDTH_PX / RA_PLOT_CHARACTER_PX / (count + 1);
-    int const beside = 4 * longest / 5 + MARGIN_CHARACTERS / 2 - within;
+    int const beside = 4 * longest / 5 + RA_PLOT_MARGIN_CHARACTERS / 2 - within;
     fprintf(script,
             "set style data histograms\nset style histogram rowstacked\nset boxwidth 0.6\n"
             "set xtics rotate by -20 scale 0\nset yrange [0:*]\nset rmargin %d\n",
-            beside > MARGIN_CHARACTERS ? beside : MARGIN_CHARACTERS);
+            beside > RA_PLOT_MARGIN_CHARACTERS ? beside : RA_PLOT_MARGIN_CHARACTERS);
 }
 
 /* "flash, 4096 tokens"; its length. */

@@ -8,7 +8,7 @@
 
 /* Pixels of a picture whose key has RA_PLOT_KEY_ROWS rows, and about what a row takes. */
 enum { WIDTH_PX = 960, HEIGHT_PX = 560, ROW_PX = 24 };
-enum { SAMPLE_CHARACTERS = 11, MARGIN_CHARACTERS = 8 };
+enum { SAMPLE_CHARACTERS = 11 };
 
 const char *const ra_plot_palette[RA_PLOT_COLOURS] = {"#0072B2", "#D55E00", "#009E73", "#CC79A7",
                                                       "#E69F00", "#56B4E9", "#000000", "#999999"};
@@ -141,7 +141,7 @@ static void curves_begin(FILE *script, const ra_plot_data *data, const curve *cu
             "set key maxcols %d\nset rmargin %d\n"
             "set logscale x 2\nset logscale y 10\nset format x '%%.0f'\nset format y '%%.10g'\n"
             "set xtics rotate by -35\n",
-            columns, MARGIN_CHARACTERS);
+            columns, RA_PLOT_MARGIN_CHARACTERS);
 }
 
 static void curves_write(FILE *script, const ra_plot_data *data, const curve *curves, int count)

@@ -7,8 +7,8 @@
 /* Rows of its key that a picture has room for; with more it grows. */
 enum { RA_PLOT_COLOURS = 8, RA_PLOT_KEY_ROWS = 4 };
 
-/* Approximate width between the axes, and of a character. */
-enum { RA_PLOT_WIDTH_PX = 840, RA_PLOT_CHARACTER_PX = 8 };
+/* Approximate width between the axes, and of a character; and what is free right of the axes. */
+enum { RA_PLOT_WIDTH_PX = 840, RA_PLOT_CHARACTER_PX = 8, RA_PLOT_MARGIN_CHARACTERS = 8 };
 
 extern const char *const ra_plot_palette[RA_PLOT_COLOURS];
 
