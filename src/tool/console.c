@@ -4,6 +4,7 @@
 #include "ranks.h"
 
 #include <pthread.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -39,7 +40,8 @@ static void say(ra_log_level level, const char *line, bool with_rank)
     static const char *const names[] = {"error", "warning", "info"};
     if (the_console.deferring && level == RA_LOG_ERROR) {
         if (!the_console.kept)
-            snprintf(the_console.kept_line, sizeof(the_console.kept_line), "%s", line);
+            snprintf(the_console.kept_line, sizeof(the_console.kept_line), "%.*s",
+                     RA_CONSOLE_LINE_MAX - 1, line);
         the_console.kept = true;
         return;
     }
@@ -173,10 +175,15 @@ bool ra_console_take(char line[RA_CONSOLE_LINE_MAX])
     return kept;
 }
 
-void ra_console_warn(const char *line)
+void ra_console_tell(ra_log_level level, const char *format, ...)
 {
+    char line[2 * RA_CONSOLE_LINE_MAX];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(line, sizeof(line), format, args);
+    va_end(args);
     pthread_mutex_lock(&the_console.mutex);
-    say(RA_LOG_WARNING, line, false);
+    say(level, line, false);
     pthread_mutex_unlock(&the_console.mutex);
 }
 

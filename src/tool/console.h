@@ -44,8 +44,8 @@ void ra_console_defer(void);
     @return whether a line was kept; else "" is written */
 bool ra_console_take(char line[RA_CONSOLE_LINE_MAX]);
 
-/** Print a warning of the whole job, not of this rank. */
-void ra_console_warn(const char *line);
+/** Print a warning or an error of the whole job: it names no rank. */
+void ra_console_tell(ra_log_level level, const char *format, ...) RA_PRINTF(2, 3);
 
 /** Show progress, on a terminal without a newline; "" wipes it away. Only rank 0 uses it. */
 void ra_console_show(const char *line);

@@ -2,8 +2,6 @@
 #include "console.h"
 #include "job.h"
 
-#include <stdio.h>
-
 /* Collective. Take memory outside the job's own, if verification must not use that. */
 static ra_status verify_memory(ra_job *job, ra_block *block)
 {
@@ -39,11 +37,12 @@ static ra_status verify(ra_job *job, const ra_result_tensors *results)
     report->bounds = ra_error_bounds(job->config.dtype, job->config.head_dim);
     const ra_errors *e = &report->errors;
     if (e->query_count + e->key_count == 0 && ra_comm_rank(job->comm) == 0)
-        ra_console_warn("verification compared nothing: every sampled row sees NaN or Inf, no key "
+        ra_console_tell(RA_LOG_WARNING,
+                        "verification compared nothing: every sampled row sees NaN or Inf, no key "
                         "at all, or scores of which float32 keeps no digit");
     if (!ra_report_passes(report) && ra_comm_rank(job->comm) == 0)
-        ra_log(RA_LOG_ERROR, "verification failed: an error is larger than allowed%s",
-               job->config.output != NULL ? "; no output was written" : "");
+        ra_console_tell(RA_LOG_ERROR, "verification failed: an error is larger than allowed%s",
+                        job->config.output != NULL ? "; no output was written" : "");
     return RA_OK;
 }
 
@@ -51,14 +50,13 @@ static ra_status verify(ra_job *job, const ra_result_tensors *results)
 static void nonfinite_say(const ra_job *job, const ra_nonfinite *found)
 {
     const ra_nonfinite *inputs = &job->report.nonfinite;
-    char line[RA_CONSOLE_LINE_MAX];
     if (found->nan_count + found->inf_count == 0 || inputs->nan_count + inputs->inf_count > 0)
         return;
-    snprintf(line, sizeof(line),
-             "%s: the results have %lld NaN and %lld infinite elements, though all inputs are "
-             "finite: scores or sums pass what float32 or shape.dtype holds",
-             job->config.output, (long long)found->nan_count, (long long)found->inf_count);
-    ra_console_warn(line);
+    ra_console_tell(
+        RA_LOG_WARNING,
+        "%s: the results have %lld NaN and %lld infinite elements, though all inputs are "
+        "finite: scores or sums pass what float32 or shape.dtype holds",
+        job->config.output, (long long)found->nan_count, (long long)found->inf_count);
 }
 
 ra_status ra_job_results(ra_job *job)

@@ -169,7 +169,7 @@ static void save(ra_series *series, const void *command)
     series->saved_ns = ra_clock_ns();
     series->save_ns = series->saved_ns - begin_ns;
     if (ra_console_take(line) && status != RA_OK && !series->unsaved) {
-        ra_console_warn(line);
+        ra_console_tell(RA_LOG_WARNING, "%s", line);
         series->unsaved = true;
     }
 }
@@ -253,7 +253,7 @@ static void failures_say(const ra_series *s, int all)
             snprintf(of, sizeof(of), " of %d", all);
         ra_text_append(text, sizeof(text), ", ", "%d%s %s", kinds[i].count, of, kinds[i].what);
     }
-    ra_log(RA_LOG_ERROR, "nothing ran: %s: see what is said of each", text);
+    ra_console_tell(RA_LOG_ERROR, "nothing ran: %s: see what is said of each", text);
 }
 
 static int code_of(const ra_series *s)
@@ -261,7 +261,7 @@ static int code_of(const ra_series *s)
     int const all = s->ran + s->oom + s->files + s->refused;
     bool const speaks = ra_series_is_first(s);
     if (s->wrong > 0 && speaks)
-        ra_log(RA_LOG_ERROR, "verification failed: %d of %d", s->wrong, all);
+        ra_console_tell(RA_LOG_ERROR, "verification failed: %d of %d", s->wrong, all);
     if (s->wrong > 0)
         return RA_EXIT_VERIFY;
     if (s->ran > 0)

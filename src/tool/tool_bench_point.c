@@ -149,13 +149,12 @@ static void theory_note(const ra_bench *bench, ra_bench_point *point)
 /* Report the outcome of a point, on rank 0. */
 static void point_tell(ra_bench *bench, ra_bench_point *point, const ra_config *config)
 {
-    char label[512], line[2 * RA_CONSOLE_LINE_MAX];
+    char label[512];
     const char *message = point->outcome.message;
     theory_note(bench, point);
     ra_bench_point_label(point, config, label, sizeof(label));
-    snprintf(line, sizeof(line), "%s%s%s", label, label[0] != '\0' ? ": " : "", message);
     if (message[0] != '\0')
-        ra_console_warn(line);
+        ra_console_tell(RA_LOG_WARNING, "%s%s%s", label, label[0] != '\0' ? ": " : "", message);
     ra_bench_report_point(bench, point, config, label);
 }
 

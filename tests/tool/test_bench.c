@@ -219,6 +219,12 @@ Test(bench, says_with_its_exit_code_that_nothing_ran)
         cr_expect_not_null(strstr(result.err, jobs[i].said), "%s", result.err);
         cr_expect_eq(command_count_lines(result.err, "ringattn: error"), 1, "%s", result.err);
     }
+    if (!command_has_mpi())
+        return;
+    command_run(&result, 2, "bench --quiet --config job.yaml --set memory.limit=1K");
+    cr_expect_eq(result.code, 4, "%d", result.code);
+    cr_expect_not_null(strstr(result.err, "1 refused: see what is said of each\n"),
+                       "it is said of all ranks: %s", result.err);
 }
 
 /* The number under a column's name in the first row; nothing quoted may come before it. */
