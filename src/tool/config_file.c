@@ -1,28 +1,26 @@
 /* The text of a file that somebody wrote. */
 #include "config.h"
 
+#include "input_file.h"
 #include "internal.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 /* Refuse pipes, which may never send anything, and devices, which may never end. */
 static ra_status open_regular(const char *what, const char *path, FILE **file_out)
 {
-    int const fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     struct stat info;
-    bool const known = fd >= 0 && fstat(fd, &info) == 0;
-    if (known && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode)) {
+    int const fd = ra_input_open(path, &info);
+    if (fd >= 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode)) {
         ra_log(RA_LOG_ERROR, "%s: is a device or pipe: give a file with the %s", path, what);
         close(fd);
         return RA_ERR_CONFIG;
     }
-    *file_out = known ? fdopen(fd, "rb") : NULL;
+    *file_out = fd >= 0 ? fdopen(fd, "rb") : NULL;
     if (*file_out != NULL)
         return RA_OK;
     ra_log(RA_LOG_ERROR, "%s: cannot open the %s: %s", path, what, strerror(errno));

@@ -289,7 +289,7 @@ static ra_status judge(const char *path, const samples *all)
 ra_status ra_hardware_calibrate(const char *path, ra_comm *comm, ra_hardware *hardware)
 {
     json_t *root;
-    ra_status status = ra_json_read(path, &root);
+    ra_status status = ra_json_read(path, RA_JSON_WAIT_MS, &root);
     if (status != RA_OK)
         return status;
     const json_t *points = json_object_get(root, "points");

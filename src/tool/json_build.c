@@ -1,13 +1,14 @@
 #include "json_build.h"
 
+#include "input_file.h"
 #include "internal.h"
 #include "output_file.h"
 
 #include <errno.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 json_t *ra_json_number(double value)
 {
@@ -41,24 +42,44 @@ json_t *ra_json_append(json_t *list, json_t *item)
     return NULL;
 }
 
-ra_status ra_json_read(const char *file, json_t **root_out)
+typedef struct reading {
+    int fd, cause; /* errno of what failed; 0: nothing did */
+    int64_t until_ns;
+} reading;
+
+static size_t read_some(void *buffer, size_t bytes, void *context)
+{
+    reading *r = context;
+    ssize_t const got = ra_input_read(r->fd, buffer, bytes, r->until_ns);
+    if (got < 0)
+        r->cause = errno;
+    return (size_t)got;
+}
+
+ra_status ra_json_read(const char *file, int64_t wait_ms, json_t **root_out)
 {
     json_error_t error;
-    FILE *stream = fopen(file, "rb");
-    if (stream == NULL) {
+    struct stat info;
+    reading r = {.fd = ra_input_open(file, &info), .until_ns = ra_clock_ns() + wait_ms * 1000000};
+    if (r.fd < 0) {
         ra_log(RA_LOG_ERROR, "%s: cannot open the report: %s", file, strerror(errno));
         return RA_ERR_IO;
     }
-    json_t *root = json_loadf(stream, JSON_REJECT_DUPLICATES, &error);
-    if (root == NULL && ferror(stream))
-        ra_log(RA_LOG_ERROR, "%s: cannot read the report: %s", file, strerror(errno));
-    else if (root == NULL)
+    json_t *root = json_load_callback(read_some, &r, JSON_REJECT_DUPLICATES, &error);
+    close(r.fd);
+    if (root != NULL && r.cause == 0) {
+        *root_out = root;
+        return RA_OK;
+    }
+    json_decref(root);
+    if (r.cause == ETIMEDOUT)
+        ra_log(RA_LOG_ERROR, "%s: the report has not come to an end within %g s: who writes it?",
+               file, (double)wait_ms / 1000.0);
+    else if (r.cause != 0)
+        ra_log(RA_LOG_ERROR, "%s: cannot read the report: %s", file, strerror(r.cause));
+    else
         ra_log(RA_LOG_ERROR, "%s: line %d: is no JSON: %s", file, error.line, error.text);
-    fclose(stream);
-    if (root == NULL)
-        return RA_ERR_IO;
-    *root_out = root;
-    return RA_OK;
+    return RA_ERR_IO;
 }
 
 ra_status ra_json_refuse(const char *file, const char *what)

@@ -21,11 +21,14 @@ json_t *ra_json_extend(json_t *object, json_t *more);
 /** Add an item to a list and take it over; a failure, or a NULL in between, leaves NULL. */
 json_t *ra_json_append(json_t *list, json_t *item);
 
+/* How long a pipe may take to bring a report: a bench may be at its other end. */
+enum { RA_JSON_WAIT_MS = 3600000 };
 /**
- * Read a report that another command wrote; the caller owns *root_out.
- * @return RA_ERR_IO  it cannot be read, or is no JSON; one line was logged
+ * Read a report that another command wrote, or writes within `wait_ms` into a pipe; the caller owns
+ * *root_out.
+ * @return RA_ERR_IO  it cannot be read, has not ended by then, or is no JSON; one line was logged
  */
-RA_CHECKED ra_status ra_json_read(const char *file, json_t **root_out);
+RA_CHECKED ra_status ra_json_read(const char *file, int64_t wait_ms, json_t **root_out);
 
 /** Log what is wrong with the contents of such a file: RA_ERR_IO. */
 RA_CHECKED ra_status ra_json_refuse(const char *file, const char *what);

@@ -154,7 +154,7 @@ static ra_status points_add(const char *file, const json_t *root, ra_plot_data *
 static ra_status file_add(const char *file, ra_plot_data *data)
 {
     json_t *root;
-    ra_status status = ra_json_read(file, &root);
+    ra_status status = ra_json_read(file, RA_JSON_WAIT_MS, &root);
     if (status != RA_OK)
         return status;
     status = points_add(file, root, data);

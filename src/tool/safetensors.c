@@ -1,13 +1,12 @@
 /* Reading safetensors files; the header is checked in safetensors_header.c. */
 #include "safetensors_header.h"
 
+#include "input_file.h"
 #include "internal.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum { READ_MAX_BYTES = 1 << 30 }; /* pread(2) moves at most 2 GiB at a time */
@@ -40,14 +39,14 @@ static ra_status read_refuse(const char *path, const char *tensor)
                           errno == 0 ? "the file has become shorter" : strerror(errno));
 }
 
-/* Open a regular file; a pipe must not block us, hence O_NONBLOCK. */
+/* Open a regular file. */
 static ra_status open_regular(const char *path, int *fd_out, int64_t *bytes_out)
 {
-    int const fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    struct stat info;
+    int const fd = ra_input_open(path, &info);
     if (fd < 0)
         return ra_file_refuse(path, NULL, "check the path", "cannot open: %s", strerror(errno));
-    struct stat info;
-    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
+    if (!S_ISREG(info.st_mode)) {
         close(fd);
         return ra_file_refuse(path, NULL, "give a safetensors file",
                               "cannot open: not a regular file");

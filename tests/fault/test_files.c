@@ -5,13 +5,15 @@
  */
 #include "comm/local_ranks.h"
 #include "fault/faulty_files.h"
+#include "tool/json_build.h"
 #include "tool/tensor_fixture.h"
 #include "tool/tensors.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>
-#include <jansson.h>
+#include <fcntl.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 TestSuite(files, .init = fixture_begin, .fini = fixture_end);
@@ -290,6 +292,26 @@ Test(files, a_failing_read_is_said_once)
     cr_assert_geq(sweep_reading(PREAD, ZERO, RA_ERR_IO), 8);
     cr_assert_geq(sweep_reading(PREAD, SHORT, RA_OK), 8);
     cr_assert_geq(sweep_reading(PREAD, EINTR, RA_OK), 8);
+}
+
+/* Nobody opens the pipe to write; somebody does, and stops within the report. */
+Test(files, a_report_that_does_not_come_is_waited_for_no_longer_than_said, .timeout = 20)
+{
+    char path[128];
+    json_t *root = NULL;
+    snprintf(path, sizeof(path), "%s", in_folder("pipe"));
+    cr_assert_eq(mkfifo(path, 0600), 0);
+    for (int written = 0; written < 2; ++written) {
+        int const writer = written ? open(path, O_RDWR | O_CLOEXEC) : -1;
+        cr_assert(!written || write(writer, "{}", 2) == 2);
+        said.count = 0;
+        cr_expect_eq(ra_json_read(path, 50, &root), RA_ERR_IO);
+        cr_expect_eq(said.count, 1);
+        cr_expect_not_null(strstr(said.line, "not come to an end within 0.05 s"), "%s", said.line);
+        if (written)
+            close(writer);
+    }
+    unlink(path);
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */

@@ -249,6 +249,22 @@ Test(plot, says_what_is_wrong_in_one_line_and_leaves_nothing)
     }
 }
 
+/* A pipe's writer may begin late; when one never does is in tests/fault. */
+Test(plot, reads_reports_from_pipes)
+{
+    static const char *const commands[] = {
+        "$RINGATTN plot --prefix s /dev/stdin <r.json",
+        "(sleep 0.2; cat r.json) | $RINGATTN plot --prefix s /dev/stdin",
+        "mkfifo pipe; { sleep 0.2; head -c 20 r.json; sleep 0.2; tail -c +21 r.json; } >pipe &"
+        " $RINGATTN plot --prefix s pipe"};
+    file_text("r.json", REPORT(POINT("x", 64, 1, "ok")));
+    for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
+        command_shell(&result, commands[i]);
+        cr_expect_eq(result.code, 0, "%s: %s", commands[i], result.err);
+        cr_expect_str_eq(result.out, "s-memory.svg\n", "%s", commands[i]);
+    }
+}
+
 Test(plot, asks_for_gnuplot_where_there_is_none)
 {
     file_text("r.json", REPORT(POINT("x", 64, 1, "ok")));
