@@ -126,22 +126,15 @@ static ra_status share_of(const ra_memory *memory, int sharers, int64_t *bytes_o
     return status;
 }
 
-ra_status ra_host_pool_make(int64_t limit_bytes, ra_ledger **ledger_out, ra_pool **pool_out)
+ra_status ra_host_pool_make(int sharers, ra_ledger **ledger_out, ra_pool **pool_out)
 {
-    ra_status const status = ra_ledger_create(limit_bytes, ledger_out);
-    if (status != RA_OK)
-        return status;
-    ra_pool_config const config = {
-        .mode = RA_POOL_OFF, .memory = ra_memory_host(), .ledger = *ledger_out};
-    return ra_pool_create(&config, pool_out);
-}
-
-static ra_status host_pool_make(ra_job *job)
-{
-    ra_memory const memory = ra_memory_host();
-    int64_t bytes = 0;
-    ra_status const status = share_of(&memory, ra_comm_local_size(job->comm), &bytes);
-    return status == RA_OK ? ra_host_pool_make(bytes, &job->host_ledger, &job->host_pool) : status;
+    ra_pool_config config = {.mode = RA_POOL_OFF, .memory = ra_memory_host()};
+    int64_t limit_bytes = 0;
+    ra_status status = share_of(&config.memory, sharers, &limit_bytes);
+    if (status == RA_OK)
+        status = ra_ledger_create(limit_bytes, ledger_out);
+    config.ledger = *ledger_out;
+    return status == RA_OK ? ra_pool_create(&config, pool_out) : status;
 }
 
 /* Make the pool that the configuration describes. A given limit includes the context. */
@@ -180,10 +173,10 @@ ra_status ra_job_make_pools(ra_job *job)
 {
     bool const on_device = job->backend == RA_BACKEND_CUDA;
     ra_memory const memory = on_device ? job->shards.memory : ra_memory_host();
-    int const sharers = on_device ? job->gpu.sharers : ra_comm_local_size(job->comm);
-    ra_status status = kernel_pool_make(job, memory, sharers);
+    int const neighbours = ra_comm_local_size(job->comm);
+    ra_status status = kernel_pool_make(job, memory, on_device ? job->gpu.sharers : neighbours);
     if (status == RA_OK && on_device)
-        status = host_pool_make(job);
+        status = ra_host_pool_make(neighbours, &job->host_ledger, &job->host_pool);
     if (status != RA_OK)
         return status;
     if (!on_device) {

@@ -31,7 +31,8 @@ static ra_status prepare(void *command)
     bench->variant_count = named ? 0 : bench->series.base.variant_count;
     ra_status status = base_check(bench);
     if (status == RA_OK)
-        status = ra_host_pool_make(INT64_MAX, &bench->ledger, &bench->pool);
+        status =
+            ra_host_pool_make(ra_comm_local_size(bench->series.comm), &bench->ledger, &bench->pool);
     if (status == RA_OK && ra_series_is_first(&bench->series))
         status = ra_bench_report_begin(bench);
     return status;

@@ -13,7 +13,7 @@
 
 static ra_status open_source(ra_plan_point *point)
 {
-    ra_status const status = ra_host_pool_make(INT64_MAX, &point->ledger, &point->pool);
+    ra_status const status = ra_host_pool_make(1, &point->ledger, &point->pool);
     return status == RA_OK ? ra_tensor_source_open(&point->config, point->pool, 1, &point->source)
                            : status;
 }

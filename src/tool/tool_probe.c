@@ -138,7 +138,8 @@ static ra_status prepare(void *command)
     ra_probe *probe = command;
     ra_status status = ra_probe_check_files(&probe->series.base);
     if (status == RA_OK)
-        status = ra_host_pool_make(INT64_MAX, &probe->ledger, &probe->checks);
+        status = ra_host_pool_make(ra_comm_local_size(probe->series.comm), &probe->ledger,
+                                   &probe->checks);
     return status == RA_OK ? points_make(probe) : status;
 }
 

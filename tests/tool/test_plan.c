@@ -6,6 +6,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 TestSuite(plan, .init = command_folder_make, .fini = command_folder_remove, .timeout = 6000);
 static command_result result;
@@ -124,6 +125,27 @@ Test(plan, knows_what_reading_an_input_takes)
         if (command_has_openblas())
             compare(2, job);
     }
+}
+
+/* Pairs of blocks of 8 TiB, of which none is on the disk. */
+Test(plan, refuses_pairs_of_blocks_that_this_machine_has_no_memory_for)
+{
+    static const char text[] =
+        "{\"q\":{\"dtype\":\"F32\",\"shape\":[1,2,1,1],\"data_offsets\":[0,8]},"
+        "\"k\":{\"dtype\":\"F32\",\"shape\":[1,2,1,1],\"data_offsets\":[8,16]},"
+        "\"v\":{\"dtype\":\"F32\",\"shape\":[1,2,1,1],\"data_offsets\":[16,24]},\"blocks\":"
+        "{\"dtype\":\"I32\",\"shape\":[1099511627776,2],\"data_offsets\":[24,8796093022232]}}";
+    unsigned char head[8 + sizeof(text) - 1] = {(sizeof(text) - 1) & 255, (sizeof(text) - 1) >> 8};
+    memcpy(head + 8, text, sizeof(text) - 1);
+    command_file_write("in.st", head, sizeof(head));
+    char path[128];
+    snprintf(path, sizeof(path), "%s/in.st", command_folder);
+    if (truncate(path, (off_t)sizeof(head) + 8796093022232) != 0)
+        cr_skip_test("this file system has no files of 8 TiB");
+    command_refused(&result,
+                    "plan --input in.st --set pattern.blocks.kind=list"
+                    " --set pattern.blocks.size=1",
+                    4, "the memory limit refused 8.0 TiB");
 }
 
 #define ONE_ROUND "--set ring.rounds=1 "
