@@ -129,6 +129,16 @@ RA_CHECKED ra_status ra_config_check(ra_config *config, int ranks);
 RA_CHECKED ra_status ra_config_check_plan(ra_config *config, int ranks);
 void ra_config_fini(ra_config *config); /* a zeroed one is fine */
 
+/**
+ * How many jobs a file has: every combination of its sweep with every variant, or with the one that
+ * is named (NULL: none is). RA_ERR_CONFIG, logged: more than RA_SWEEP_POINTS_MAX.
+ */
+RA_CHECKED ra_status ra_config_count_jobs(const ra_config *base, const char *named,
+                                          int64_t *count_out);
+/** Job number `index` of these, from 0: all variants of a combination before the next, because they
+    are compared and so should be near. Its variant is borrowed from `base`, or is `named`. */
+ra_config_pick ra_config_pick_job(const ra_config *base, const char *named, int64_t index);
+
 enum { RA_CONFIG_BYTES_MAX = 16 << 20, RA_SWEEP_POINTS_MAX = 10000 };
 
 /** Which linear attention the configuration asks for; RA_LINEAR_NONE: none. */

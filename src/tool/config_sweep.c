@@ -75,3 +75,23 @@ ra_status ra_config_sweep_apply(const ra_yaml *yaml, const ra_config_source *sou
     }
     return status;
 }
+
+ra_status ra_config_count_jobs(const ra_config *base, const char *named, int64_t *count_out)
+{
+    int64_t const variants = named == NULL ? ra_max_i64(base->variant_count, 1) : 1;
+    *count_out = base->sweep_points * variants;
+    if (*count_out <= RA_SWEEP_POINTS_MAX)
+        return RA_OK;
+    ra_log(RA_LOG_ERROR, "sweep: %lld points in %lld variants are %lld, more than %d",
+           (long long)base->sweep_points, (long long)variants, (long long)*count_out,
+           RA_SWEEP_POINTS_MAX);
+    return RA_ERR_CONFIG;
+}
+
+ra_config_pick ra_config_pick_job(const ra_config *base, const char *named, int64_t index)
+{
+    bool const several = named == NULL && base->variant_count > 0;
+    int64_t const variants = several ? base->variant_count : 1;
+    return (ra_config_pick){.variant = several ? base->variants[index % variants] : named,
+                            .sweep_point = index / variants + 1};
+}

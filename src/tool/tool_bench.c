@@ -5,31 +5,18 @@
 #include "internal.h"
 #include "job_memory.h"
 
-/* What a bench cannot do with a configuration that is fine by itself. */
-static ra_status base_check(const ra_bench *bench)
-{
-    const ra_config *base = &bench->series.base;
-    int64_t const points = base->sweep_points * ra_max_i64(bench->variant_count, 1);
-    if (base->output != NULL) {
-        ra_log(RA_LOG_ERROR, "job.output: 'bench' writes no tensors; leave it to 'run'");
-        return RA_ERR_CONFIG;
-    }
-    if (points > RA_SWEEP_POINTS_MAX) {
-        ra_log(RA_LOG_ERROR, "sweep: %lld points in %d variants are %lld, more than %d",
-               (long long)base->sweep_points, bench->variant_count, (long long)points,
-               RA_SWEEP_POINTS_MAX);
-        return RA_ERR_CONFIG;
-    }
-    return RA_OK;
-}
-
 static ra_status prepare(void *command)
 {
     ra_bench *bench = command;
     bench->begin_ns = ra_clock_ns();
-    bool const named = bench->series.options->source.pick.variant != NULL;
-    bench->variant_count = named ? 0 : bench->series.base.variant_count;
-    ra_status status = base_check(bench);
+    const ra_config *base = &bench->series.base;
+    const char *named = bench->series.options->source.pick.variant;
+    bench->variant_count = named != NULL ? 0 : base->variant_count;
+    if (base->output != NULL) {
+        ra_log(RA_LOG_ERROR, "job.output: 'bench' writes no tensors; leave it to 'run'");
+        return RA_ERR_CONFIG;
+    }
+    ra_status status = ra_config_count_jobs(base, named, &bench->job_count);
     if (status == RA_OK)
         status =
             ra_host_pool_make(ra_comm_local_size(bench->series.comm), &bench->ledger, &bench->pool);
@@ -60,22 +47,15 @@ ra_status ra_bench_limits_refresh(ra_bench *bench, int threads, bool always)
     return RA_OK;
 }
 
-/* All variants of a combination before the next: they are compared, so they should be near. */
 static ra_status run(void *command)
 {
     ra_bench *bench = command;
     const ra_config *base = &bench->series.base;
     const char *named = bench->series.options->source.pick.variant;
     ra_status status = RA_OK;
-    for (int64_t i = 1; i <= base->sweep_points && status == RA_OK; i++) {
-        ra_config_pick pick = {.variant = named, .sweep_point = i};
-        bench->has_reference = false;
-        if (bench->variant_count == 0)
-            status = ra_bench_point_run(bench, &pick);
-        for (int v = 0; v < bench->variant_count && status == RA_OK; v++) {
-            pick.variant = base->variants[v];
-            status = ra_bench_point_run(bench, &pick);
-        }
+    for (int64_t i = 0; i < bench->job_count && status == RA_OK; i++) {
+        ra_config_pick const pick = ra_config_pick_job(base, named, i);
+        status = ra_bench_point_run(bench, &pick);
     }
     if (status == RA_OK && bench->limits_threads > 0)
         status = ra_bench_limits_refresh(bench, bench->limits_threads, true);

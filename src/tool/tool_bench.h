@@ -47,6 +47,7 @@ typedef struct ra_gpu_limits {
 
 typedef struct ra_bench {
     ra_series series;
+    int64_t job_count;
     int variant_count; /* to be run; 0: none, once */
     int64_t begin_ns;
     ra_ledger *ledger; /* of what limits are measured with: apart from the points' */
@@ -58,11 +59,11 @@ typedef struct ra_bench {
     ra_gpu_limits gpu_limits; /* of the latest point on GPUs */
     ra_times reference[2];
     double reference_tflops[2];
-    bool has_reference;
-    bool has_header;     /* the table has begun */
-    int point_count;     /* begun so far */
-    bool lacked_memory;  /* for limits_list */
-    json_t *limits_list; /* rank 0's */
+    int64_t reference_point; /* the combination that it is of; 0: none yet */
+    bool has_header;         /* the table has begun */
+    int point_count;         /* begun so far */
+    bool lacked_memory;      /* for limits_list */
+    json_t *limits_list;     /* rank 0's */
 } ra_bench;
 
 /**

@@ -101,10 +101,10 @@ static void reference_apply(ra_bench *bench, ra_bench_point *point)
     if (strcmp(point->pick.variant, bench->series.base.variants[0]) == 0) {
         memcpy(bench->reference, times, sizeof(times));
         memcpy(bench->reference_tflops, tflops, sizeof(tflops));
-        bench->has_reference = true;
+        bench->reference_point = point->pick.sweep_point;
     }
-    point->has_reference = bench->has_reference;
-    for (int i = 0; i < 2 && bench->has_reference; i++) {
+    point->has_reference = bench->reference_point == point->pick.sweep_point;
+    for (int i = 0; i < 2 && point->has_reference; i++) {
         point->time_ratio[i] = times[i].median_ms / bench->reference[i].median_ms;
         point->rate_ratio[i] = tflops[i] / bench->reference_tflops[i];
     }

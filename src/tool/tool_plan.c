@@ -21,6 +21,7 @@ typedef struct planner {
     ra_hardware hardware;
     bool has_hardware, told_threads, told_links;
     int ranks;
+    int64_t job_count;
     int point_count, none_fits; /* points, and those of --longest in which no length fits */
     json_t *points;
     json_t *longest; /* what --longest has found, by all that is swept but for the length */
@@ -112,16 +113,10 @@ static ra_status point_plan(planner *p, const ra_config_pick *pick)
 static ra_status points_plan(planner *p)
 {
     const char *named = p->options->source.pick.variant;
-    int const variants = named != NULL ? 0 : p->base.variant_count;
     ra_status status = RA_OK;
-    for (int64_t i = 1; i <= p->base.sweep_points && status == RA_OK; i++) {
-        ra_config_pick pick = {.variant = named, .sweep_point = i};
-        if (variants == 0)
-            status = point_plan(p, &pick);
-        for (int v = 0; v < variants && status == RA_OK; v++) {
-            pick.variant = p->base.variants[v];
-            status = point_plan(p, &pick);
-        }
+    for (int64_t i = 0; i < p->job_count && status == RA_OK; i++) {
+        ra_config_pick const pick = ra_config_pick_job(&p->base, named, i);
+        status = point_plan(p, &pick);
     }
     return status;
 }
@@ -190,6 +185,8 @@ static ra_status prepare(planner *p)
         status = ra_job_text_share(o, NULL, &p->text);
     if (status == RA_OK)
         status = ra_job_text_parse(&p->text, NULL, &first, &p->base);
+    if (status == RA_OK)
+        status = ra_config_count_jobs(&p->base, o->source.pick.variant, &p->job_count);
     if (status == RA_OK)
         status = ra_job_check_outputs(o, &p->base, p->comm, false);
     if (status == RA_OK && o->save_path != NULL)

@@ -349,6 +349,7 @@ Test(bench, what_is_wrong_with_the_whole_is_one_line_and_the_end)
         {"bench --csv=nowhere/p.csv", "nowhere/p.csv", 3},
         {"bench --json=nowhere/p.json", "nowhere/p.json", 3},
         {"bench --config many.yaml", "more than 10000", 2},
+        {"plan --config many.yaml", "more than 10000", 2},
     };
     static char many[1 << 16];
     int used = snprintf(many, sizeof(many), "variants: {a: {}, b: {}}\nsweep: {job.repeat: [1");
