@@ -1,10 +1,12 @@
-/* Hardware files: one table of keys, read as configurations are. */
+/* Hardware files: one table of keys, read as configurations are, and written. */
 #include "hardware.h"
 
 #include "config_table.h"
+#include "output_file.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define AT(member)       .offset = offsetof(ra_hardware, member)
 #define RANGE(low, high) .min = (low), .max = (high)
@@ -56,6 +58,9 @@ static const ra_config_key keys[] = {
 /* clang-format on */
 
 enum { KEY_COUNT = sizeof(keys) / sizeof(keys[0]), PATH_MAX_BYTES = 160 };
+
+/* What a file says that has none of the keys. */
+static const ra_hardware unknown = {.ranks = 1, .workspace_bytes = -1};
 
 /* What is being read; a key may be given once, with dots or in sections. */
 typedef struct reading {
@@ -124,7 +129,7 @@ static ra_status read_mapping(reading *r, const ra_yaml_node *mapping, const cha
 
 static ra_status parse(const char *name, const char *text, size_t bytes, ra_hardware *hardware_out)
 {
-    reading r = {.hardware = {.ranks = 1, .workspace_bytes = -1}};
+    reading r = {.hardware = unknown};
     ra_status status = ra_yaml_init(name, true, text, bytes, &r.yaml);
     if (status != RA_OK)
         return status;
@@ -167,4 +172,76 @@ ra_status ra_hardware_check(const char *path, const ra_hardware *hardware)
         }
     }
     return RA_OK;
+}
+
+/* ---- writing --------------------------------------------------------------------------------- */
+
+/* A name may hold anything: in double quotes, with what would end them escaped. */
+static void write_name(ra_output *out, const char *name)
+{
+    ra_output_put(out, "name: \"");
+    for (const char *c = name; *c != '\0'; c++) {
+        ra_output_put(out, "%s%c", *c == '"' || *c == '\\' ? "\\" : "",
+                      (unsigned char)*c < ' ' ? ' ' : *c);
+    }
+    ra_output_put(out, "\"\n");
+}
+
+static void write_value(ra_output *out, const ra_config_key *key, ra_config_value value)
+{
+    if (key->type == RA_KEY_BOOL)
+        ra_output_put(out, "%s", value.flag ? "true" : "false");
+    else if (key->type == RA_KEY_REAL)
+        ra_output_put(out, "%.4g", value.real);
+    else
+        ra_output_put(out, "%lld",
+                      key->type == RA_KEY_INT32 ? value.narrow : (long long)value.integer);
+}
+
+/* The bytes of a key's section, as "node" of "node.gb_per_s"; 0: it has none. */
+static size_t section_bytes(const char *path)
+{
+    const char *dot = strrchr(path, '.');
+    return dot != NULL ? (size_t)(dot - path) : 0;
+}
+
+/* A section is one line. What is as in a file that is silent about it is not written. */
+static void write_keys(ra_output *out, const ra_hardware *hardware)
+{
+    const char *section = "";
+    size_t open = 0; /* bytes of the section that is open; 0: none is */
+    for (int i = 0; i < KEY_COUNT; i++) {
+        const char *path = keys[i].path;
+        size_t const bytes = section_bytes(path);
+        bool const goes_on = open > 0 && bytes == open && memcmp(path, section, bytes) == 0;
+        ra_config_value const value = ra_config_value_get(&keys[i], hardware);
+        ra_config_value const silent = ra_config_value_get(&keys[i], &unknown);
+        if (keys[i].type == RA_KEY_TEXT || ra_config_value_equals(&keys[i], &value, &silent))
+            continue;
+        if (open > 0)
+            ra_output_put(out, "%s", goes_on ? ", " : "}\n");
+        if (bytes > 0 && !goes_on)
+            ra_output_put(out, "%.*s: {", (int)bytes, path);
+        ra_output_put(out, "%s: ", path + bytes + (bytes > 0));
+        write_value(out, &keys[i], value);
+        if (bytes == 0)
+            ra_output_put(out, "\n");
+        section = path;
+        open = bytes;
+    }
+    if (open > 0)
+        ra_output_put(out, "}\n");
+}
+
+ra_status ra_hardware_save(const char *path, const char *comment, const ra_hardware *hardware)
+{
+    ra_output output;
+    ra_status const status = ra_output_open(&output, path, "--save: ", "cannot be written");
+    if (status != RA_OK)
+        return status;
+    ra_output_put(&output, "# %s\n", comment);
+    if (hardware->name[0] != '\0')
+        write_name(&output, hardware->name);
+    write_keys(&output, hardware);
+    return ra_output_close(&output, true);
 }
