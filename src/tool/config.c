@@ -4,25 +4,11 @@
 #include "internal.h"
 #include "nearest.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { PATH_BYTES_MAX = 128, SET_SHOWN_MAX = 120 };
-
-ra_status ra_config_refuse_at(const ra_config_layer *layer, int line, int column,
-                              const char *format, ...)
-{
-    char place[RA_YAML_PLACE_MAX], what[512];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(what, sizeof(what), format, args);
-    va_end(args);
-    ra_yaml_place(layer->yaml, line, column, place);
-    ra_log(RA_LOG_ERROR, "%s: %s", place, what);
-    return RA_ERR_CONFIG;
-}
 
 /* Sections that contain other keys: --set, variants and sweeps cannot name them. */
 static bool is_of_file(const char *name)
@@ -36,18 +22,18 @@ static ra_status refuse_unknown(const ra_config_layer *layer, const ra_yaml_node
     char shown[48];
     ra_nearest near = ra_nearest_begin(path);
     if (is_of_file(path))
-        return ra_config_refuse_at(layer, node->key_line, node->key_column,
-                                   "%s: belongs at the top of a configuration file only", path);
+        return ra_yaml_refuse(layer->yaml, node->key_line, node->key_column,
+                              "%s: belongs at the top of a configuration file only", path);
     ra_keys_offer(ra_config_keys, ra_config_key_count, &near);
     ra_nearest_offer(&near, "variants");
     ra_nearest_offer(&near, "sweep");
     if (near.name[0] != '\0')
-        return ra_config_refuse_at(layer, node->key_line, node->key_column,
-                                   "%s: unknown key; did you mean '%s'?",
-                                   ra_text_shown(path, shown), near.name);
-    return ra_config_refuse_at(layer, node->key_line, node->key_column,
-                               "%s: unknown key; 'ringattn run --help-config' lists them",
-                               ra_text_shown(path, shown));
+        return ra_yaml_refuse(layer->yaml, node->key_line, node->key_column,
+                              "%s: unknown key; did you mean '%s'?", ra_text_shown(path, shown),
+                              near.name);
+    return ra_yaml_refuse(layer->yaml, node->key_line, node->key_column,
+                          "%s: unknown key; 'ringattn run --help-config' lists them",
+                          ra_text_shown(path, shown));
 }
 
 ra_status ra_config_default_apply(ra_config *config, int index, const char *text)
@@ -96,8 +82,8 @@ static ra_status value_read(const ra_config_layer *layer, const ra_config_key *k
     bool const several = node->kind == RA_YAML_SEQUENCE && key->type != RA_KEY_LIST;
     const char *hint = "; lists of values belong in the file's section sweep";
     if (status != RA_OK)
-        (void)ra_config_refuse_at(layer, at->line, at->column, "%s: %s%s", key->path, problem,
-                                  several && !layer->sweeps ? hint : "");
+        (void)ra_yaml_refuse(layer->yaml, at->line, at->column, "%s: %s%s", key->path, problem,
+                             several && !layer->sweeps ? hint : "");
     return status;
 }
 
@@ -106,9 +92,8 @@ static ra_status sweep_check(ra_config_layer *layer, int index, const ra_yaml_no
 {
     const ra_config_key *key = &ra_config_keys[index];
     if (node->kind != RA_YAML_SEQUENCE || node->first == NULL)
-        return ra_config_refuse_at(layer, node->line, node->column,
-                                   "sweep: %s: expected a list of values, one per point",
-                                   key->path);
+        return ra_yaml_refuse(layer->yaml, node->line, node->column,
+                              "sweep: %s: expected a list of values, one per point", key->path);
     for (const ra_yaml_node *item = node->first; item != NULL; item = item->next) {
         ra_config_value value = {0};
         if (item->kind == RA_YAML_NULL)
@@ -143,8 +128,8 @@ ra_status ra_config_value_apply(const ra_config_layer *layer, int index, const r
 static ra_status key_apply(ra_config_layer *layer, int index, const ra_yaml_node *node)
 {
     if (layer->given[index])
-        return ra_config_refuse_at(layer, node->key_line, node->key_column, "%s: duplicate key",
-                                   ra_config_keys[index].path);
+        return ra_yaml_refuse(layer->yaml, node->key_line, node->key_column, "%s: duplicate key",
+                              ra_config_keys[index].path);
     layer->given[index] = true;
     return layer->sweeps
                ? sweep_check(layer, index, node)
@@ -174,8 +159,7 @@ static ra_status path_apply(ra_config_layer *layer, const char *path, const ra_y
         return ra_config_members_apply(layer, node, path);
     if (node->kind == RA_YAML_NULL)
         return layer->sweeps ? RA_OK : section_reset(layer, path, node);
-    return ra_config_refuse_at(layer, node->line, node->column,
-                               "%s: is a section: its keys go below it, or {} around them", path);
+    return ra_keys_refuse_section(layer->yaml, node, path);
 }
 
 /* Recursion is bounded: it ends at paths that are no section. */
@@ -204,8 +188,8 @@ static ra_status mapping_apply(const ra_yaml *yaml, ra_config *config, const ra_
     if (node->kind == RA_YAML_NULL)
         return RA_OK;
     if (node->kind != RA_YAML_MAPPING)
-        return ra_config_refuse_at(&layer, node->line, node->column, "%s: expected keys and values",
-                                   what);
+        return ra_yaml_refuse(layer.yaml, node->line, node->column, "%s: expected keys and values",
+                              what);
     return ra_config_members_apply(&layer, node, "");
 }
 
@@ -263,11 +247,10 @@ static ra_status variants_apply(const ra_yaml *yaml, ra_config *config, const ch
 {
     const ra_yaml_node *variants = ra_config_member_find(yaml->root, "variants");
     const ra_yaml_node *chosen = NULL;
-    ra_config_layer const context = {.yaml = yaml};
     ra_nearest nearest = ra_nearest_begin(wanted != NULL ? wanted : "");
     if (variants != NULL && variants->kind != RA_YAML_MAPPING && variants->kind != RA_YAML_NULL)
-        return ra_config_refuse_at(&context, variants->line, variants->column,
-                                   "variants: expected names, each with keys and values");
+        return ra_yaml_refuse(yaml, variants->line, variants->column,
+                              "variants: expected names, each with keys and values");
     for (const ra_yaml_node *node = variants != NULL ? variants->first : NULL; node != NULL;
          node = node->next) {
         ra_config scratch = {0};
@@ -298,9 +281,9 @@ ra_status ra_config_set_apply(ra_config *config, const char *set)
     ra_yaml yaml = {.name = name};
     ra_config_layer layer = {.yaml = &yaml, .config = config};
     if (equals == NULL || equals == set)
-        return ra_config_refuse_at(&layer, 0, 0, "expected KEY=VALUE, as in shape.seq=64K");
+        return ra_yaml_refuse(layer.yaml, 0, 0, "expected KEY=VALUE, as in shape.seq=64K");
     if (equals[1] == '\0')
-        return ra_config_refuse_at(&layer, 0, 0, "no value; null gives a key its default");
+        return ra_yaml_refuse(layer.yaml, 0, 0, "no value; null gives a key its default");
     int const length = snprintf(path, sizeof(path), "%.*s", (int)(equals - set), set);
     ra_status status = ra_yaml_init(name, false, equals + 1, strlen(equals + 1), &yaml);
     if (status != RA_OK)

@@ -13,9 +13,6 @@ typedef struct ra_config_layer {
     const ra_yaml_node *lists[RA_CONFIG_KEY_MAX]; /* if `sweeps`: of config->sweep_keys */
 } ra_config_layer;
 
-/** Log what is wrong at a place of the text; always RA_ERR_CONFIG, which may be ignored. */
-ra_status ra_config_refuse_at(const ra_config_layer *layer, int line, int column,
-                              const char *format, ...) RA_PRINTF(4, 5);
 /** Apply a key's value; later messages name its place. */
 RA_CHECKED ra_status ra_config_value_apply(const ra_config_layer *layer, int index,
                                            const ra_yaml_node *node, int line, int column);

@@ -39,9 +39,9 @@ static ra_status sweep_count(ra_config_layer *layer, const ra_config_source *sou
             counts[kept]++;
         config->sweep_points *= counts[kept]; /* no overflow: both factors are bounded */
         if (config->sweep_points > RA_SWEEP_POINTS_MAX)
-            return ra_config_refuse_at(layer, list->key_line, list->key_column,
-                                       "sweep: %s: more than %d points, the product of all lists",
-                                       ra_config_keys[key].path, RA_SWEEP_POINTS_MAX);
+            return ra_yaml_refuse(layer->yaml, list->key_line, list->key_column,
+                                  "sweep: %s: more than %d points, the product of all lists",
+                                  ra_config_keys[key].path, RA_SWEEP_POINTS_MAX);
         kept++;
     }
     config->sweep_key_count = kept;
@@ -59,8 +59,8 @@ ra_status ra_config_sweep_apply(const ra_yaml *yaml, const ra_config_source *sou
         return RA_OK;
     config->has_sweep = true;
     if (sweep->kind != RA_YAML_MAPPING)
-        return ra_config_refuse_at(&layer, sweep->line, sweep->column,
-                                   "sweep: expected keys and values");
+        return ra_yaml_refuse(layer.yaml, sweep->line, sweep->column,
+                              "sweep: expected keys and values");
     ra_status status = ra_config_members_apply(&layer, sweep, "");
     if (status == RA_OK)
         status = sweep_count(&layer, source, counts);

@@ -254,6 +254,12 @@ bool ra_keys_have_section(const ra_config_key *keys, int count, const char *path
     return false;
 }
 
+ra_status ra_keys_refuse_section(const ra_yaml *yaml, const ra_yaml_node *node, const char *section)
+{
+    return ra_yaml_refuse(yaml, node->line, node->column,
+                          "%s: is a section: its keys go below it, or {} around them", section);
+}
+
 /* The last word of a path, which is where most slips and forgotten sections show. */
 static const char *path_leaf(const char *path)
 {

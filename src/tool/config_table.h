@@ -52,6 +52,9 @@ int ra_keys_find(const ra_config_key *keys, int count, const char *path);
 /** Whether the key's path begins with `section` and a dot: "shape", "pattern.window". */
 bool ra_key_is_in(const ra_config_key *key, const char *section);
 bool ra_keys_have_section(const ra_config_key *keys, int count, const char *path);
+/** Log that a section was given a value: RA_ERR_CONFIG. */
+RA_CHECKED ra_status ra_keys_refuse_section(const ra_yaml *yaml, const ra_yaml_node *node,
+                                            const char *section);
 /** Offer all keys and sections; where none is near, the shortest key of the same last word. */
 void ra_keys_offer(const ra_config_key *keys, int count, ra_nearest *nearest);
 

@@ -4,6 +4,7 @@
 
 #include <libfyaml.h>
 #include <stdalign.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,11 +60,21 @@ void ra_yaml_place(const ra_yaml *yaml, int line, int column, char place[RA_YAML
         snprintf(place, RA_YAML_PLACE_MAX, "%.600s", yaml->name);
 }
 
+ra_status ra_yaml_refuse(const ra_yaml *yaml, int line, int column, const char *format, ...)
+{
+    char place[RA_YAML_PLACE_MAX], what[512];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(what, sizeof(what), format, args);
+    va_end(args);
+    ra_yaml_place(yaml, line, column, place);
+    ra_log(RA_LOG_ERROR, "%s: %s", place, what);
+    return RA_ERR_CONFIG;
+}
+
 static ra_status refuse(const builder *b, const char *what)
 {
-    char place[RA_YAML_PLACE_MAX];
-    ra_yaml_place(b->yaml, b->line, b->column, place);
-    ra_log(RA_LOG_ERROR, "%s: %s", place, what);
+    (void)ra_yaml_refuse(b->yaml, b->line, b->column, "%s", what);
     return RA_ERR_CONFIG;
 }
 

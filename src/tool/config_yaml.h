@@ -55,6 +55,10 @@ void ra_yaml_fini(ra_yaml *yaml); /* a zeroed one is fine */
 /** "NAME:LINE:COLUMN", or the name alone. */
 void ra_yaml_place(const ra_yaml *yaml, int line, int column, char place[RA_YAML_PLACE_MAX]);
 
+/** Log what is wrong at a place of the text; always RA_ERR_CONFIG, which may be ignored. */
+ra_status ra_yaml_refuse(const ra_yaml *yaml, int line, int column, const char *format, ...)
+    RA_PRINTF(4, 5);
+
 /**
  * The byte at which text stops being printable UTF-8; `bytes` when it does not. Strict: libfyaml
  * 0.7 never returns from some characters that are written longer than needed.

@@ -71,35 +71,30 @@ typedef struct reading {
 
 static ra_status refuse_key(const ra_yaml *yaml, const ra_yaml_node *node, const char *path)
 {
-    char place[RA_YAML_PLACE_MAX], shown[48];
+    char shown[48];
     ra_nearest nearest = ra_nearest_begin(path);
     ra_keys_offer(keys, KEY_COUNT, &nearest);
     bool const is_near = nearest.name[0] != '\0';
-    ra_yaml_place(yaml, node->key_line, node->key_column, place);
-    ra_log(RA_LOG_ERROR, "%s: %s: unknown key of a hardware file%s%s%s", place,
-           ra_text_shown(path, shown), is_near ? "; did you mean '" : "", nearest.name,
-           is_near ? "'?" : "");
-    return RA_ERR_CONFIG;
+    return ra_yaml_refuse(yaml, node->key_line, node->key_column,
+                          "%s: unknown key of a hardware file%s%s%s", ra_text_shown(path, shown),
+                          is_near ? "; did you mean '" : "", nearest.name, is_near ? "'?" : "");
 }
 
 static ra_status read_key(reading *r, const ra_yaml_node *node, const char *path)
 {
-    char place[RA_YAML_PLACE_MAX], problem[RA_VALUE_PROBLEM_MAX];
+    char problem[RA_VALUE_PROBLEM_MAX];
     const ra_yaml_node *at;
     ra_config_value value;
     int const i = ra_keys_find(keys, KEY_COUNT, path);
     if (i < 0)
         return refuse_key(&r->yaml, node, path);
-    if (r->given[i]) {
-        ra_yaml_place(&r->yaml, node->key_line, node->key_column, place);
-        ra_log(RA_LOG_ERROR, "%s: %s: duplicate key", place, path);
-        return RA_ERR_CONFIG;
-    }
+    if (r->given[i])
+        return ra_yaml_refuse(&r->yaml, node->key_line, node->key_column, "%s: duplicate key",
+                              path);
     r->given[i] = true;
     ra_status const status = ra_config_value_read(&keys[i], node, &value, &at, problem);
     if (status != RA_OK) {
-        ra_yaml_place(&r->yaml, at->line, at->column, place);
-        ra_log(RA_LOG_ERROR, "%s: %s: %s", place, path, problem);
+        (void)ra_yaml_refuse(&r->yaml, at->line, at->column, "%s: %s", path, problem);
     } else if (keys[i].type == RA_KEY_TEXT) { /* the name, which is an array */
         snprintf(r->hardware.name, sizeof(r->hardware.name), "%s",
                  value.text != NULL ? value.text : "");
@@ -119,10 +114,12 @@ static ra_status read_mapping(reading *r, const ra_yaml_node *mapping, const cha
          node = node->next) {
         char path[PATH_MAX_BYTES];
         snprintf(path, sizeof(path), "%s%s%s", prefix, prefix[0] != '\0' ? "." : "", node->key);
-        if (node->kind == RA_YAML_MAPPING && ra_keys_have_section(keys, KEY_COUNT, path))
+        if (!ra_keys_have_section(keys, KEY_COUNT, path))
+            status = read_key(r, node, path);
+        else if (node->kind == RA_YAML_MAPPING)
             status = read_mapping(r, node, path);
         else
-            status = read_key(r, node, path);
+            status = ra_keys_refuse_section(&r->yaml, node, path);
     }
     return status;
 }

@@ -398,6 +398,7 @@ Test(plan, refuses_what_is_wrong_in_one_line)
     command_file_write("list.yaml", "[1]\n", 4);
     command_file_write("empty.yaml", "memory:\n", 8);
     command_file_write("twice.yaml", twice, strlen(twice));
+    command_file_write("section.yaml", "node: 5\n", 8);
     command_file_write("empty.json", "{}\n", 3);
     command_file_write("ranks.yaml", "ranks: [1, 2]\n", 14);
     command_refused(&result, "plan --hardware ranks.yaml", 2, "is not an integer from 1 to 4096\n");
@@ -410,6 +411,8 @@ Test(plan, refuses_what_is_wrong_in_one_line)
                     "empty.yaml:1:1: memory: '' is not a whole number of bytes");
     command_refused(&result, "plan --hardware twice.yaml", 2,
                     "twice.yaml:2:8: node.gb_per_s: duplicate key");
+    command_refused(&result, "plan --hardware section.yaml", 2,
+                    "section.yaml:1:7: node: is a section: its keys go below it");
     command_refused(&result, "plan --hardware missing.yaml", 3,
                     "missing.yaml: cannot open the hardware file");
     command_refused(&result, "plan --json=nowhere/plan.json", 3,
