@@ -146,10 +146,10 @@ static bool within(double error, double bound)
 
 bool ra_report_passes(const ra_report *report)
 {
-    const ra_errors *errors = &report->errors, *bounds = &report->bounds;
-    return !report->verified || (within(errors->o, bounds->o) && within(errors->lse, bounds->lse) &&
-                                 within(errors->dq, bounds->dq) && within(errors->dk, bounds->dk) &&
-                                 within(errors->dv, bounds->dv));
+    bool passes = true;
+    for (int i = 0; i < RA_RESULT_COUNT && report->verified; i++)
+        passes = passes && within(report->errors.of[i], report->bounds.of[i]);
+    return passes;
 }
 
 /* The labels' width in a run's table. */
@@ -346,11 +346,8 @@ static void errors_print(const ra_report *report)
         return;
     printf("\n");
     row("verified", "%-4s %10s  %10s", "", "error", "allowed");
-    error_print("o", report->errors.o, report->bounds.o);
-    error_print("lse", report->errors.lse, report->bounds.lse);
-    error_print("dq", report->errors.dq, report->bounds.dq);
-    error_print("dk", report->errors.dk, report->bounds.dk);
-    error_print("dv", report->errors.dv, report->bounds.dv);
+    for (int i = 0; i < RA_RESULT_COUNT; i++)
+        error_print(ra_result_names[i], e->of[i], report->bounds.of[i]);
     row("", "relative to float64 over %s quer%s and %s key%s%s",
         ra_count_text(e->query_count, queries), e->query_count == 1 ? "y" : "ies",
         ra_count_text(e->key_count, keys), ra_plural(e->key_count),

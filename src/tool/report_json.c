@@ -21,19 +21,11 @@ static json_t *times_to_json(const ra_times *times)
 /* Only what was checked. */
 static json_t *errors_to_json(const ra_errors *errors, const ra_errors *checked)
 {
-    struct {
-        const char *name;
-        double value, checked;
-    } const members[] = {{"o", errors->o, checked->o},
-                         {"lse", errors->lse, checked->lse},
-                         {"dq", errors->dq, checked->dq},
-                         {"dk", errors->dk, checked->dk},
-                         {"dv", errors->dv, checked->dv}};
     json_t *object = json_object();
-    for (size_t i = 0; object != NULL && i < sizeof(members) / sizeof(members[0]); i++) {
-        if (members[i].checked != -1)
+    for (int i = 0; object != NULL && i < RA_RESULT_COUNT; i++) {
+        if (checked->of[i] != -1)
             object = ra_json_extend(
-                object, json_pack("{s:o}", members[i].name, ra_json_number(members[i].value)));
+                object, json_pack("{s:o}", ra_result_names[i], ra_json_number(errors->of[i])));
     }
     return object;
 }

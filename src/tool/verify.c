@@ -12,6 +12,8 @@
 #define WORK_PER_PAIR 12  /* what asking for a pair's multiplicity costs, in multiply-adds */
 #define LEAST_SAMPLES 8   /* of queries, and of keys, per group */
 
+const char *const ra_result_names[RA_RESULT_COUNT] = {"o", "lse", "dq", "dk", "dv"};
+
 static const double float32_bound = 2e-6, float32_lse_bound = 1e-5;
 
 ra_errors ra_error_bounds(ra_dtype dtype, int32_t head_dim)

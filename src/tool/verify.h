@@ -7,6 +7,9 @@
 
 #include "tensors.h"
 
+enum { RA_RESULT_COUNT = 5 };
+extern const char *const ra_result_names[RA_RESULT_COUNT]; /* "o", "lse", "dq", "dk", "dv" */
+
 /*
  * Relative errors over the sampled rows, which count about alike: root sum of squares of the
  * errors over that of the rows' sizes, both divided by those of the rows' terms; lse: largest
@@ -20,7 +23,12 @@
  * the dtype's.
  */
 typedef struct ra_errors {
-    double o, lse, dq, dk, dv;
+    union {
+        struct {
+            double o, lse, dq, dk, dv;
+        };
+        double of[RA_RESULT_COUNT];
+    };
     int64_t query_count, key_count; /* compared rows that see a key, or are seen, over all ranks */
     int64_t skipped_count;          /* sampled rows not compared: NaN or Inf in what they see */
     int64_t blurred_count;          /* so, too, but for NaN: float32 keeps no digit of them */
