@@ -237,21 +237,16 @@ ra_status ra_trace_write(const ra_trace *trace, ra_comm *comm, ra_pool *pool, co
     if (first && status == RA_OK)
         status = ra_output_open(&file.output, path, "--trace: ", "cannot write the trace");
     status = tell(comm, status);
-    if (status != RA_OK)
-        goto free_block;
-    if (first)
+    if (status == RA_OK && first)
         write_own(&file, trace, comm);
-    status = gather(trace, comm, &file, block.data);
-    if (status != RA_OK)
-        goto close_file; /* the communicator has failed: there is nobody to tell */
-    status = tell(comm, first ? finish(&file, comm) : RA_OK);
-
-close_file:
+    if (status == RA_OK)
+        status = gather(trace, comm, &file, block.data);
+    if (status == RA_OK) /* else the communicator has failed: there is nobody to tell */
+        status = tell(comm, first ? finish(&file, comm) : RA_OK);
     if (first) {
-        ra_status const ignored = ra_output_close(&file.output, false);
+        ra_status const ignored = ra_output_close(&file.output, false); /* unless it is done */
         (void)ignored;
     }
-free_block:
     ra_pool_free(pool, NULL, &block);
     return status;
 }

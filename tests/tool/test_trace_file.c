@@ -2,6 +2,7 @@
  * The file that --trace writes: what a viewer needs of it, that it agrees with the report, and
  * what happens where it cannot be written.
  */
+#include "comm/comm_internal.h"
 #include "comm/local_ranks.h"
 #include "support/captured_log.h"
 #include "tool/command_runner.h"
@@ -241,6 +242,7 @@ int __wrap_fflush(FILE *stream)
 }
 
 static int64_t limit_bytes = 1 << 24;
+static bool breaks; /* rank 0's communicator, before anything is written */
 
 /* 1 where this rank was told of a failure. */
 static int write_empty(ra_comm *comm, void *context)
@@ -253,13 +255,17 @@ static int write_empty(ra_comm *comm, void *context)
         ra_pool_create(&(ra_pool_config){.memory = memory, .ledger = ledger}, &pool) != RA_OK ||
         ra_trace_create(pool, 1, 0, &trace) != RA_OK)
         return -100;
+    if (breaks && ra_comm_rank(comm) == 0)
+        ra_comm_break(comm);
     ra_status const status = ra_trace_write(trace, comm, pool, context);
     ra_trace_destroy(trace);
     ra_ledger_snapshot snapshot;
     ra_ledger_read(ledger, &snapshot);
     ra_pool_destroy(pool);
     ra_ledger_destroy(ledger);
-    ra_status const expected = limit_bytes < 1 << 17 ? RA_ERR_NO_MEMORY : RA_ERR_IO;
+    ra_status const expected = breaks                  ? RA_ERR_PEER
+                               : limit_bytes < 1 << 17 ? RA_ERR_NO_MEMORY
+                                                       : RA_ERR_IO;
     if (snapshot.reserved_bytes != 0 || (status != RA_OK && status != expected))
         return -100;
     return status != RA_OK;
@@ -309,5 +315,17 @@ Test(trace_file, no_memory_to_gather_is_told_to_all_ranks_and_leaves_nothing)
     cr_expect_eq(said.count, 1);
     cr_expect_eq(command_folder_entries(), 0);
     cr_expect_eq(local_ranks_run(1, 30000, write_empty, path), 0, "one rank needs no buffer");
+    ra_log_set_handler(NULL, NULL);
+}
+
+Test(trace_file, ranks_that_cannot_be_told_of_it_leave_nothing)
+{
+    char path[128];
+    captured_log said;
+    snprintf(path, sizeof(path), "%s/t.json", command_folder);
+    captured_log_begin(&said);
+    breaks = true;
+    cr_expect_eq(local_ranks_run(2, 30000, write_empty, path), 2);
+    cr_expect_eq(command_folder_entries(), 0);
     ra_log_set_handler(NULL, NULL);
 }
