@@ -183,7 +183,8 @@ void ra_console_tell(ra_log_level level, const char *format, ...)
     vsnprintf(line, sizeof(line), format, args);
     va_end(args);
     pthread_mutex_lock(&the_console.mutex);
-    say(level, line, false);
+    if (level != RA_LOG_INFO || !the_console.quiet)
+        say(level, line, false);
     pthread_mutex_unlock(&the_console.mutex);
 }
 

@@ -44,7 +44,7 @@ void ra_console_defer(void);
     @return whether a line was kept; else "" is written */
 bool ra_console_take(char line[RA_CONSOLE_LINE_MAX]);
 
-/** Print a warning or an error of the whole job: it names no rank. */
+/** Print a line of the whole job: it names no rank. */
 void ra_console_tell(ra_log_level level, const char *format, ...) RA_PRINTF(2, 3);
 
 /** Show progress, on a terminal without a newline; "" wipes it away. Only rank 0 uses it. */

@@ -15,10 +15,10 @@
 static ra_status comm_refuse(const ra_comm *comm)
 {
     if (ra_comm_rank(comm) == 0)
-        ra_log(RA_LOG_ERROR,
-               "comm.backend: self is for one rank, but %d were started: use mpi or "
-               "auto",
-               ra_comm_size(comm));
+        ra_console_tell(RA_LOG_ERROR,
+                        "comm.backend: self is for one rank, but %d were started: use mpi or "
+                        "auto",
+                        ra_comm_size(comm));
     return RA_ERR_CONFIG;
 }
 
@@ -337,8 +337,9 @@ ra_status ra_job_check_placement(ra_job *job, ra_placement *placement)
 void ra_job_mention_sweep(const ra_config *config, const ra_comm *comm)
 {
     if (config->has_sweep && ra_comm_rank(comm) == 0)
-        ra_log(RA_LOG_INFO,
-               "the section 'sweep' is for 'bench' and 'plan': it is checked and not used");
+        ra_console_tell(
+            RA_LOG_INFO,
+            "the section 'sweep' is for 'bench' and 'plan': it is checked and not used");
 }
 
 void ra_job_mention_variants(const ra_config *config, const ra_options *options,
@@ -346,9 +347,10 @@ void ra_job_mention_variants(const ra_config *config, const ra_options *options,
 {
     if (config->variant_count > 0 && options->source.pick.variant == NULL &&
         ra_comm_rank(comm) == 0)
-        ra_log(RA_LOG_INFO,
-               "no variant of the section 'variants' is used: --variant names one, as '%s'",
-               config->variants[0]);
+        ra_console_tell(
+            RA_LOG_INFO,
+            "no variant of the section 'variants' is used: --variant names one, as '%s'",
+            config->variants[0]);
 }
 
 ra_status ra_job_prepare(ra_job *job)

@@ -4,6 +4,8 @@
  * alone; it then still receives what the others send, and tells them at the end.
  */
 #include "trace_write.h"
+
+#include "console.h"
 #include "output_file.h"
 
 #include "internal.h"
@@ -214,14 +216,15 @@ static ra_status finish(trace_file *file, const ra_comm *comm)
                   ra_version(), ra_comm_size(comm), file->lost, file->untimed);
     ra_status const status = ra_output_close(&file->output, true);
     if (status == RA_OK && file->lost > 0)
-        ra_log(RA_LOG_WARNING,
-               "--trace: %s: %" PRId64 " events did not fit and are missing: lower job.repeat",
-               file->output.path, file->lost);
+        ra_console_tell(RA_LOG_WARNING,
+                        "--trace: %s: %" PRId64
+                        " events did not fit and are missing: lower job.repeat",
+                        file->output.path, file->lost);
     if (status == RA_OK && file->untimed > 0)
-        ra_log(RA_LOG_WARNING,
-               "--trace: %s: %" PRId64
-               " events show when work was handed to a GPU, not when it ran",
-               file->output.path, file->untimed);
+        ra_console_tell(RA_LOG_WARNING,
+                        "--trace: %s: %" PRId64
+                        " events show when work was handed to a GPU, not when it ran",
+                        file->output.path, file->untimed);
     return status;
 }
 

@@ -380,6 +380,7 @@ Test(command, ranks_that_a_configuration_does_not_allow_are_refused, .timeout = 
     command_run(&result, 2, "run --set comm.backend=self");
     cr_assert_eq(result.code, 2);
     cr_assert_eq(command_count_lines(result.err, "ringattn: error:"), 1, "%s", result.err);
+    cr_assert_not_null(strstr(result.err, "use mpi or auto\n"), "not of one rank: %s", result.err);
 }
 
 /* Refused in one line with the reason that `info` gives; auto takes the CPU and says the same. */
