@@ -45,4 +45,18 @@ RA_HD ra_run_keys ra_run_band_full(ra_run_band band, int32_t a0, int32_t a1, int
     return ra_run_band_seen(band, a1 - 1, a0 + 1, begin, end);
 }
 
+/* Queries [begin, end) of a tile; none if end <= begin. */
+typedef struct ra_run_queries {
+    int32_t begin, end;
+} ra_run_queries;
+
+/* Queries of [0, q_count) that see some key of [begin, end). */
+RA_HD ra_run_queries ra_run_band_seeing(ra_run_band band, int32_t q_count, int32_t begin,
+                                        int32_t end)
+{
+    ra_run_queries queries = {ra_hd_max(0, begin - band.hi),
+                              ra_hd_min(q_count + band.lo, end) - band.lo};
+    return queries;
+}
+
 #endif

@@ -51,6 +51,25 @@ Test(run_band, seen_are_keys_of_some_query_and_full_those_of_all)
     }
 }
 
+Test(run_band, queries_that_see_some_key_are_those_of_live_pairs)
+{
+    test_rng rng = {2};
+    for (int i = 0; i < CASES; ++i) {
+        int32_t const q_count = (int32_t)test_rng_between(&rng, 1, QUERIES);
+        ra_run const run = draw_run(&rng, q_count);
+        int32_t const begin = (int32_t)test_rng_between(&rng, 0, run.k_count - 1);
+        int32_t const end = (int32_t)test_rng_between(&rng, begin + 1, run.k_count);
+        ra_run_band const band = ra_run_band_of(&run, q_count);
+        ra_run_queries const seeing = ra_run_band_seeing(band, q_count, begin, end);
+        for (int32_t a = 0; a < q_count; ++a) {
+            bool sees = false;
+            for (int32_t b = begin; b < end; ++b)
+                sees = sees || (b - a >= run.lo && b - a <= run.hi);
+            cr_assert_eq(a >= seeing.begin && a < seeing.end, sees, "case %d query %d", i, a);
+        }
+    }
+}
+
 Test(run_band, the_longest_run_overflows_nowhere)
 {
     ra_run const run = {0, 1, INT32_MAX, RA_RUN_NONE_LO, RA_RUN_NONE_HI};
@@ -60,4 +79,10 @@ Test(run_band, the_longest_run_overflows_nowhere)
     cr_assert(seen.begin == 0 && seen.end == INT32_MAX);
     cr_assert(full.begin == INT32_MAX - 8 && full.end == INT32_MAX);
     cr_assert(ra_run_band_has(band, 255, INT32_MAX - 1));
+    ra_run const last = {0, 1, INT32_MAX, -255, 0};
+    ra_run_band const narrow = ra_run_band_of(&last, 256);
+    ra_run_queries const all = ra_run_band_seeing(band, 256, INT32_MAX - 1, INT32_MAX);
+    ra_run_queries const none = ra_run_band_seeing(narrow, 256, INT32_MAX - 1, INT32_MAX);
+    cr_assert(all.begin == 0 && all.end == 256);
+    cr_assert(none.begin >= none.end);
 }

@@ -107,8 +107,8 @@ static void backward_by_floats(const backward_head *f, const ra_run *run, key_bl
         else
             backward_panel(1, f, block, &panel);
     }
-    fold_block(f, block, q_count, s->dscore, s->query_rows, f->dk, run);
-    fold_block(f, block, q_count, s->weight, s->dout_rows, f->dv, run);
+    fold_block(f, run, block, &(fold_sum){s->dscore, s->query_rows, f->dk, f->k});
+    fold_block(f, run, block, &(fold_sum){s->weight, s->dout_rows, f->dv, f->v});
 }
 
 static void backward_block(backward_head *f, const ra_run *run, key_block *block)

@@ -148,21 +148,13 @@ RA_INLINE void backward_panel(int vecs, const backward_head *f, const key_block 
 
 /* ---- lanes are dims -------------------------------------------------------------------------- */
 
-/* Key rows [k, k + PRODUCT_ROWS) of a block, over the queries of one panel that see them. */
-static void fold_panel_live(int vecs, const panel_block *panel, const key_block *block, int32_t k,
-                            const float *weight, const float *rows,
-                            vec sums[PRODUCT_ROWS][PRODUCT_VECS])
-{
-    for (int r = 0; r < PRODUCT_ROWS; ++r) {
-        int32_t const b = block->begin + k + r;
-        for (int32_t i = 0; i < panel->rows; ++i) {
-            if (!ra_run_band_has(block->band, panel->a0 + i, b))
-                continue;
-            for (int v = 0; v < vecs; ++v)
-                sums[r][v] += weight[r * PANEL + i] * vec_load(rows + i * PANEL + v * LANES);
-        }
-    }
-}
+/* A sum over the queries of a tile. */
+typedef struct fold_sum {
+    const float *weight; /* p or ds: [TILE_PANELS][KEY_BLOCK_ROWS][PANEL], or bf16 in their place */
+    const void *rows;    /* dout or queries, in slices */
+    head_view gradient;  /* gets it: dv or dk */
+    head_view ahead;     /* values or keys, read for the next block */
+} fold_sum;
 
 #ifdef RA_PAIRS
 /* Where pairs of tile rows begin in slices. */
@@ -172,62 +164,119 @@ static inline int64_t pair_slice_offset(int32_t a, int64_t d)
 }
 #endif
 
-/* Sums over the queries of one panel, for key rows [k, k + PRODUCT_ROWS) of a block. */
-RA_INLINE void fold_panel(int vecs, const backward_head *f, const panel_block *panel,
-                          const key_block *block, int32_t k, int32_t d, const float *weight,
-                          const void *rows, vec sums[PRODUCT_ROWS][PRODUCT_VECS])
+/* The first `dims` floats of vectors are added to a row. */
+RA_INLINE void add_vecs(int vecs, const vec *from, int32_t dims, float *restrict to)
 {
-    const float *column = weight + (int64_t)(panel->a0 / PANEL) * WEIGHT_PANEL + k * PANEL;
+    if (dims == vecs * LANES) {
+#pragma GCC unroll 2
+        for (int v = 0; v < vecs; ++v)
+            vec_store(to + v * LANES, vec_load(to + v * LANES) + from[v]);
+        return;
+    }
+    float values[PANEL];
+#pragma GCC unroll 2
+    for (int v = 0; v < vecs; ++v)
+        vec_store(values + v * LANES, from[v]);
+    add_row(values, dims, to);
+}
+
+/* Bring dims [d, d + dims) of keys [b, b + PRODUCT_ROWS) of a run, if it has them, to a cache. */
+RA_INLINE void prefetch_keys(head_view view, const ra_run *run, int64_t b, int32_t d, int32_t dims)
+{
+    enum { LINE = 64, SECOND_CACHE = 2 };
+    int64_t const element = (int64_t)ra_dtype_bytes(view.dtype);
+    int64_t const end = ra_min_i64(b + PRODUCT_ROWS, run->k_count);
+    for (; b < end; ++b) {
+        const char *row = run_row(view, run, b);
+        for (int64_t at = d * element; at < (d + dims) * element; at += LINE)
+            __builtin_prefetch(row + at, 0, SECOND_CACHE);
+    }
+}
+
+/* Dims [d, d + dims) of the gradient of key k of a block, over the queries that see it. */
+static void fold_key_live(const backward_head *f, const ra_run *run, const key_block *block,
+                          const fold_sum *fold, int32_t k, int32_t d)
+{
+    int32_t const b = block->begin + k, dims = ra_hd_min(PANEL, f->dim - d);
+    ra_run_queries const seeing = ra_run_band_seeing(block->band, f->tile->q_count, b, b + 1);
+    const float *weight = fold->weight + (int64_t)k * PANEL;
+    float sums[PANEL] = {0};
+    for (int32_t a = seeing.begin; a < seeing.end; ++a) {
+        const float *row = (const float *)fold->rows + slice_offset(a, d);
+        float const w = weight[(int64_t)(a / PANEL) * WEIGHT_PANEL + a % PANEL];
+        for (int32_t i = 0; i < dims; ++i)
+            sums[i] += w * row[i];
+    }
+    add_row(sums, dims, (float *)run_row(fold->gradient, run, b) + d);
+}
+
+/* Sums over `count` queries of the panel that begins with a0, for key rows [k, k + PRODUCT_ROWS) of
+   a block. */
+RA_INLINE void fold_panel(int vecs, bool pairs, const fold_sum *fold, int32_t a0, int32_t count,
+                          int32_t k, int32_t d, vec sums[PRODUCT_ROWS][PRODUCT_VECS])
+{
+    const float *weight = fold->weight + (int64_t)(a0 / PANEL) * WEIGHT_PANEL + k * PANEL;
 #ifdef RA_PAIRS
-    if (block->pairs) {
-        const pair_mem *pairs = (const pair_mem *)rows + pair_slice_offset(panel->a0, d);
-        product_pairs(vecs, (panel->rows + 1) / 2, (const pair_mem *)column, PANEL, 1, pairs, PANEL,
-                      sums);
+    if (pairs) {
+        const pair_mem *rows = (const pair_mem *)fold->rows + pair_slice_offset(a0, d);
+        product_pairs(vecs, (count + 1) / 2, (const pair_mem *)weight, PANEL, 1, rows, PANEL, sums);
         return;
     }
 #endif
-    const float *row = (const float *)rows + slice_offset(panel->a0, d);
-    if (panel->masked && !f->tile_finite)
-        fold_panel_live(vecs, panel, block, k, column, row, sums);
-    else
-        product(vecs, panel->rows, column, PANEL, 1, row, PANEL, sums);
+    (void)pairs;
+    const float *rows = (const float *)fold->rows + slice_offset(a0, d);
+    product(vecs, count, weight, PANEL, 1, rows, PANEL, sums);
 }
 
-/* Dims [d, d + vecs * LANES) of the gradient of PRODUCT_ROWS keys, summed over the tile. */
-RA_INLINE void fold_keys(int vecs, const backward_head *f, const key_block *block, int32_t k,
-                         int32_t q_count, int32_t d, const float *weight, const void *rows,
-                         head_view gradient, const ra_run *run)
+/* Dims [d, d + vecs * LANES) of the gradient of PRODUCT_ROWS keys. */
+RA_INLINE void fold_keys(int vecs, bool pairs, const backward_head *f, const ra_run *run,
+                         const key_block *block, const fold_sum *fold, int32_t k, int32_t d)
 {
+    int32_t const b = block->begin + k, keys = ra_hd_min(PRODUCT_ROWS, block->end - b);
+    int32_t const dims = ra_hd_min(vecs * LANES, f->dim - d), q_count = f->tile->q_count;
+    ra_run_queries const seeing = ra_run_band_seeing(block->band, q_count, b, b + keys);
     vec sums[PRODUCT_ROWS][PRODUCT_VECS] = {0};
-    for (int32_t a0 = 0; a0 < q_count; a0 += PANEL) {
-        panel_block const panel = panel_of(block, a0, q_count);
-        int32_t const first = panel.seen.begin - block->begin - k;
-        int32_t const end = panel.seen.end - block->begin - k;
-        if (first >= end || first >= PRODUCT_ROWS || end <= 0)
-            continue;
-        fold_panel(vecs, f, &panel, block, k, d, weight, rows, sums);
-    }
-    int32_t const dims = ra_hd_min(vecs * LANES, f->dim - d);
-    int32_t const keys = ra_hd_min(PRODUCT_ROWS, block->end - block->begin - k);
-    for (int32_t r = 0; r < keys; ++r) {
-        int64_t const b = block->begin + k + r;
-        float values[PANEL];
-        for (int v = 0; v < vecs; ++v)
-            vec_store(values + v * LANES, sums[r][v]);
-        float *to = head_row(gradient, run->k_begin + run->k_stride * b);
-        add_row(values, dims, to + d);
+    /* What a block reads and adds to has left the caches since the last tile. */
+    prefetch_keys(fold->gradient, run, b, d, dims);
+    prefetch_keys(fold->ahead, run, (int64_t)b + RA_KEY_BLOCK, d, dims);
+    for (int32_t a0 = seeing.begin / PANEL * PANEL; a0 < seeing.end; a0 += PANEL)
+        fold_panel(vecs, pairs, fold, a0, ra_hd_min(PANEL, q_count - a0), k, d, sums);
+#pragma GCC unroll 8
+    for (int r = 0; r < PRODUCT_ROWS; ++r) {
+        if (r < keys)
+            add_vecs(vecs, sums[r], dims, (float *)run_row(fold->gradient, run, b + r) + d);
     }
 }
 
-static void fold_block(const backward_head *f, const key_block *block, int32_t q_count,
-                       const float *weight, const void *rows, head_view gradient, const ra_run *run)
+/*
+ * A weight of zero times a query or dout that is not finite is NaN: in such tiles, where a mask
+ * leaves pairs out, each key takes the queries that see it.
+ */
+static bool folds_live(const backward_head *f, const key_block *block)
 {
+    int32_t const begin = block->begin, end = block->end;
+    ra_run_keys const full = ra_run_band_full(block->band, 0, f->tile->q_count, begin, end);
+    return !block->pairs && !f->tile_finite && (full.begin > begin || full.end < end);
+}
+
+static void fold_block(const backward_head *f, const ra_run *run, const key_block *block,
+                       const fold_sum *fold)
+{
+    bool const pairs = PAIRS && block->pairs, live = folds_live(f, block);
+    int32_t const count = block->end - block->begin;
     for (int32_t d = 0; d < f->dim; d += PANEL) { /* a slice of rows stays in the first cache */
-        for (int32_t k = 0; k < block->end - block->begin; k += PRODUCT_ROWS) {
-            if (f->dim - d > LANES)
-                fold_keys(2, f, block, k, q_count, d, weight, rows, gradient, run);
+        bool const wide = f->dim - d > LANES;
+        for (int32_t k = 0; k < count && live; ++k)
+            fold_key_live(f, run, block, fold, k, d);
+        for (int32_t k = 0; k < count && !live; k += PRODUCT_ROWS) {
+            if (pairs && wide)
+                fold_keys(2, true, f, run, block, fold, k, d);
+            else if (pairs)
+                fold_keys(1, true, f, run, block, fold, k, d);
+            else if (wide)
+                fold_keys(2, false, f, run, block, fold, k, d);
             else
-                fold_keys(1, f, block, k, q_count, d, weight, rows, gradient, run);
+                fold_keys(1, false, f, run, block, fold, k, d);
         }
     }
 }
@@ -348,8 +397,8 @@ static bool backward_by_pairs(const backward_head *f, const ra_run *run, key_blo
         else
             backward_panel_pairs(1, f, block, &panel);
     }
-    fold_block(f, block, q_count, s->dscore, s->query_row_pairs, f->dk, run);
-    fold_block(f, block, q_count, s->weight, s->dout_row_pairs, f->dv, run);
+    fold_block(f, run, block, &(fold_sum){s->dscore, s->query_row_pairs, f->dk, f->k});
+    fold_block(f, run, block, &(fold_sum){s->weight, s->dout_row_pairs, f->dv, f->v});
     return true;
 }
 #endif

@@ -130,11 +130,6 @@ RA_INLINE void load_row_pair(const void *even, const void *odd, int32_t dim, pai
     }
 }
 
-static inline const void *run_row(head_view view, const ra_run *run, int32_t b)
-{
-    return head_row(view, run->k_begin + (int64_t)run->k_stride * b);
-}
-
 /* Load keys [begin, end) of a run as rows, and one of zeros if their count is odd. */
 static bool load_key_rows(head_view view, const ra_run *run, int32_t begin, int32_t end,
                           int32_t dim, pair_mem *restrict to)

@@ -54,6 +54,12 @@ static inline void row_to_columns(const float *restrict row, int32_t k, int32_t 
         memcpy(columns + column_offset(k, d), row + d, sizeof(float) * PRODUCT_ROWS);
 }
 
+/* The row of key b of a run. */
+static inline void *run_row(head_view view, const ra_run *run, int64_t b)
+{
+    return head_row(view, run->k_begin + run->k_stride * b);
+}
+
 /* Convert keys [begin, end) of a run; returns whether all are finite. */
 static inline bool load_keys(head_view view, const ra_run *run, int32_t begin, int32_t end,
                              int32_t dim, float *restrict to)
@@ -61,7 +67,7 @@ static inline bool load_keys(head_view view, const ra_run *run, int32_t begin, i
     int32_t const dim_pad = pad_dim(dim);
     veci check = {0};
     for (int32_t b = begin; b < end; ++b, to += dim_pad) {
-        load_row(view.dtype, head_row(view, run->k_begin + (int64_t)run->k_stride * b), dim, to);
+        load_row(view.dtype, run_row(view, run, b), dim, to);
         check = check_row(check, to, dim_pad);
     }
     return check_is_finite(check);
@@ -75,7 +81,7 @@ static inline bool load_key_columns(head_view view, const ra_run *run, int32_t b
     int32_t const dim_pad = pad_dim(dim);
     veci check = {0};
     for (int32_t b = begin; b < end; ++b) {
-        load_row(view.dtype, head_row(view, run->k_begin + (int64_t)run->k_stride * b), dim, row);
+        load_row(view.dtype, run_row(view, run, b), dim, row);
         check = check_row(check, row, dim_pad);
         row_to_columns(row, b - begin, dim_pad, columns);
     }
