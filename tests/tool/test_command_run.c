@@ -174,12 +174,21 @@ Test(command_run, a_verification_that_compares_nothing_is_said)
     for (int i = 0; i < 24; i++)
         data[i] = INFINITY;
     write_input("inf.st", header, data, 24, 24);
+    for (int i = 0; i < 24; i++)
+        data[i] = 3e38f;
+    write_input("huge.st", header, data, 24, 24);
     for (int ranks = 0; ranks <= (command_has_mpi() ? 2 : 0); ranks += 2) {
         command_run(&result, ranks, "run --quiet --verify --input inf.st");
         cr_expect_eq(result.code, 0, "%s", result.err);
         cr_expect_eq(command_count_lines(result.err, "warning: verification compared nothing"), 1,
                      "%s", result.err);
         command_run(&result, ranks, "run --quiet --verify --set shape.seq=8");
+        cr_expect_eq(command_count_lines(result.err, "compared nothing"), 0, "%s", result.err);
+        /* Scores beyond float32 make NaN of finite inputs: that is an error, and says so alone. */
+        command_run(&result, ranks, "run --quiet --verify --input huge.st");
+        cr_expect_eq(result.code, 6, "%s", result.err);
+        cr_expect_eq(command_count_lines(result.err, "error: verification failed"), 1, "%s",
+                     result.err);
         cr_expect_eq(command_count_lines(result.err, "compared nothing"), 0, "%s", result.err);
     }
 }
