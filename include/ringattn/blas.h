@@ -17,7 +17,9 @@ extern "C" {
 
 /**
  * The library's name and version ("OpenBLAS 0.3.21, kernels for SkylakeX"); NULL: there is none.
- * Static. Thread-safe; the first call loads it.
+ * Static. Thread-safe; the first call loads it, for which it changes the environment
+ * (OPENBLAS_CORETYPE, where that is not set, and OPENBLAS_NUM_THREADS, for the time being): no
+ * other thread may read or write that meanwhile.
  */
 const char *ra_blas_name(void);
 

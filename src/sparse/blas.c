@@ -41,18 +41,34 @@ static void core_set(void)
 #endif
 }
 
+/*
+ * Open it with one thread, whatever the user has asked for: else loading it starts a thread per
+ * core, and each asks for a buffer of its own at once, again and again for ever where there is no
+ * address space for it. Even the end of the process waits then.
+ */
+static void *open_single(const char *const *names, size_t count)
+{
+    static const char variable[] = "OPENBLAS_NUM_THREADS";
+    const char *asked = getenv(variable);
+    char *const kept = asked != NULL ? strdup(asked) : NULL;
+    if (asked != NULL && kept == NULL)
+        return NULL;
+    setenv(variable, "1", 1);
+    void *const library = ra_library_open(names, count);
+    if (kept != NULL)
+        setenv(variable, kept, 1);
+    else
+        unsetenv(variable);
+    free(kept);
+    return library;
+}
+
 static void blas_find(void)
 {
     static const char *const names[] = {"libopenblas.so.0", "libopenblas.so"};
     get_text_function *config = NULL, *core = NULL;
     core_set();
-    /*
-     * Else loading it starts a thread per core, and each asks for a buffer of its own at once,
-     * again and again for ever where there is no address space for it: even the end of the process
-     * waits.
-     */
-    setenv("OPENBLAS_NUM_THREADS", "1", 1);
-    void *const library = ra_library_open(names, sizeof(names) / sizeof(names[0]));
+    void *const library = open_single(names, sizeof(names) / sizeof(names[0]));
     if (library == NULL)
         return;
     if (!ra_library_find(library, "cblas_sgemm", &the_blas.sgemm) ||

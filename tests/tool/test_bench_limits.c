@@ -29,6 +29,25 @@ static void end(void)
 
 TestSuite(bench_limits, .fini = end, .timeout = 120);
 
+/* Read from the environment when the library is loaded, and only then. */
+Test(bench_limits, loading_openblas_leaves_its_number_of_threads_as_the_user_has_set_it)
+{
+    pool_make(1 << 20);
+    setenv("OPENBLAS_NUM_THREADS", "3", 1);
+    if (ra_blas_name() == NULL)
+        cr_skip_test("OpenBLAS is not installed");
+    cr_expect_str_eq(getenv("OPENBLAS_NUM_THREADS"), "3");
+}
+
+Test(bench_limits, loading_openblas_leaves_nothing_in_the_environment)
+{
+    pool_make(1 << 20);
+    unsetenv("OPENBLAS_NUM_THREADS");
+    if (ra_blas_name() == NULL)
+        cr_skip_test("OpenBLAS is not installed");
+    cr_expect_null(getenv("OPENBLAS_NUM_THREADS"));
+}
+
 static int64_t in_use(void)
 {
     ra_ledger_snapshot snapshot;
