@@ -22,12 +22,14 @@ ssize_t ra_input_read(int fd, void *data, size_t bytes, int64_t until_ns)
 {
     for (;;) {
         struct pollfd ready = {.fd = fd, .events = POLLIN};
-        int64_t const left_ms = ra_max_i64(0, (until_ns - ra_clock_ns()) / 1000000);
+        int64_t const left_ms = ra_div_ceil(until_ns - ra_clock_ns(), 1000000);
+        if (left_ms <= 0) {
+            errno = ETIMEDOUT;
+            return -1;
+        }
         int const count = poll(&ready, 1, (int)ra_min_i64(left_ms, INT32_MAX));
         ssize_t const got = count > 0 ? read(fd, data, bytes) : -1;
-        if (count == 0)
-            errno = ETIMEDOUT;
-        if (got >= 0 || (errno != EINTR && errno != EAGAIN))
+        if (got >= 0 || (count != 0 && errno != EINTR && errno != EAGAIN))
             return got;
     }
 }

@@ -8,7 +8,7 @@
 
 /** Open a file for reading, at once, though it be a pipe without a writer. -1 and errno. */
 int ra_input_open(const char *path, struct stat *info_out);
-/** As read(2) of such a file. -1 and ETIMEDOUT: nothing came before `until_ns` of ra_clock_ns. */
+/** As read(2) of such a file. -1 and ETIMEDOUT: `until_ns` of ra_clock_ns has passed. */
 ssize_t ra_input_read(int fd, void *data, size_t bytes, int64_t until_ns);
 
 #endif

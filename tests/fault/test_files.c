@@ -312,6 +312,13 @@ Test(files, a_report_that_does_not_come_is_waited_for_no_longer_than_said, .time
             close(writer);
     }
     unlink(path);
+    /* A writer that never stops is not read for ever: what is there counts no longer, either. */
+    FILE *file = fopen(path, "w");
+    cr_assert(file != NULL && fputs("{}", file) >= 0 && fclose(file) == 0);
+    said.count = 0;
+    cr_expect_eq(ra_json_read(path, 0, &root), RA_ERR_IO);
+    cr_expect_eq(said.count, 1);
+    unlink(path);
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */
