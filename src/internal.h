@@ -25,6 +25,10 @@
 
 _Noreturn void ra_assert_failed(const char *condition, const char *file, int line);
 
+/* Put '?' for control characters, as ra_log does. Names in a line are the user's, or a stranger's
+   file's: none may begin another line, or speak to the terminal. */
+void ra_controls_mask(char *line);
+
 /* Log what there is no memory for. Inline, so that who analyses callers sees what it returns. */
 static inline ra_status ra_refuse_memory(const char *what)
 {

@@ -58,9 +58,8 @@ void ra_log_set_handler(ra_log_handler *handler, void *context)
     log_context = context;
 }
 
-/* Names in a line are the user's, or a stranger's file's: none may begin another line, or speak to
-   the terminal. In UTF-8 there are controls of two bytes, too. */
-static void controls_mask(char *line)
+/* In UTF-8 there are controls of two bytes, too. */
+void ra_controls_mask(char *line)
 {
     for (char *at = line; *at != '\0'; at++) {
         unsigned char const c = (unsigned char)at[0], next = (unsigned char)at[1];
@@ -79,7 +78,7 @@ void ra_log(ra_log_level level, const char *format, ...)
     va_start(args, format);
     vsnprintf(line, sizeof(line), format, args);
     va_end(args);
-    controls_mask(line);
+    ra_controls_mask(line);
     pthread_mutex_lock(&log_mutex);
     log_handler(log_context, level, line);
     pthread_mutex_unlock(&log_mutex);

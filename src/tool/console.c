@@ -1,6 +1,7 @@
 #include "console.h"
 
 #include "config_yaml.h"
+#include "internal.h"
 #include "ranks.h"
 
 #include <pthread.h>
@@ -182,6 +183,7 @@ void ra_console_tell(ra_log_level level, const char *format, ...)
     va_start(args, format);
     vsnprintf(line, sizeof(line), format, args);
     va_end(args);
+    ra_controls_mask(line);
     pthread_mutex_lock(&the_console.mutex);
     if (level != RA_LOG_INFO || !the_console.quiet)
         say(level, line, false);

@@ -161,6 +161,9 @@ Test(command_run, nan_and_inf_are_computed_on_and_said_once)
                      result.err);
         cr_expect_eq(command_count_lines(result.err, "all inputs are finite"), 1, "%s", result.err);
     }
+    command_shell(&result, "\"$RINGATTN\" run --quiet --input large.st --output 'o\n.st'");
+    cr_expect_eq(command_count_lines(result.err, "o?.st: the results have 4 NaN"), 1, "%s",
+                 result.err);
 }
 
 /* No row is left to compare, so that no error is told: it must not look as if all were well. */
