@@ -129,12 +129,16 @@ static ra_status share_of(const ra_memory *memory, int sharers, int64_t *bytes_o
 ra_status ra_host_pool_make(int sharers, ra_ledger **ledger_out, ra_pool **pool_out)
 {
     ra_pool_config config = {.mode = RA_POOL_OFF, .memory = ra_memory_host()};
-    int64_t limit_bytes = 0;
-    ra_status status = share_of(&config.memory, sharers, &limit_bytes);
+    int64_t limit_bytes = INT64_MAX;
+    ra_status status = RA_OK;
+    if (sharers > 0)
+        status = share_of(&config.memory, sharers, &limit_bytes);
     if (status == RA_OK)
         status = ra_ledger_create(limit_bytes, ledger_out);
+    if (status != RA_OK)
+        return status;
     config.ledger = *ledger_out;
-    return status == RA_OK ? ra_pool_create(&config, pool_out) : status;
+    return ra_pool_create(&config, pool_out);
 }
 
 /* Make the pool that the configuration describes. A given limit includes the context. */

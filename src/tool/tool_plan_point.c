@@ -13,7 +13,8 @@
 
 static ra_status open_source(ra_plan_point *point)
 {
-    ra_status const status = ra_host_pool_make(1, &point->ledger, &point->pool);
+    int const sharers = point->config.input != NULL ? 1 : 0; /* only files have block pairs */
+    ra_status const status = ra_host_pool_make(sharers, &point->ledger, &point->pool);
     return status == RA_OK ? ra_tensor_source_open(&point->config, point->pool, 1, &point->source)
                            : status;
 }
