@@ -87,7 +87,7 @@ typedef struct ra_config_pick {
 /* What the command line adds to the file; all borrowed. */
 typedef struct ra_config_source {
     const char *file;        /* NULL: defaults only */
-    const char *const *sets; /* "a.b=c", in order; win over everything */
+    const char *const *sets; /* "a.b=c", in order; win over the file, not over what follows */
     int set_count;
     ra_config_pick pick;
     const char *input, *output; /* NULL, or job.input and job.output as given, not as YAML */

@@ -79,11 +79,13 @@ ra_status ra_config_sweep_apply(const ra_yaml *yaml, const ra_config_source *sou
 ra_status ra_config_count_jobs(const ra_config *base, const char *named, int64_t *count_out)
 {
     int64_t const variants = named == NULL ? ra_max_i64(base->variant_count, 1) : 1;
-    *count_out = base->sweep_points * variants;
-    if (*count_out <= RA_SWEEP_POINTS_MAX)
+    int64_t const count = base->sweep_points * variants;
+    if (count <= RA_SWEEP_POINTS_MAX) {
+        *count_out = count;
         return RA_OK;
+    }
     ra_log(RA_LOG_ERROR, "sweep: %lld points in %lld variants are %lld, more than %d",
-           (long long)base->sweep_points, (long long)variants, (long long)*count_out,
+           (long long)base->sweep_points, (long long)variants, (long long)count,
            RA_SWEEP_POINTS_MAX);
     return RA_ERR_CONFIG;
 }

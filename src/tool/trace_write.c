@@ -244,7 +244,7 @@ ra_status ra_trace_write(const ra_trace *trace, ra_comm *comm, ra_pool *pool, co
         write_own(&file, trace, comm);
     if (status == RA_OK)
         status = gather(trace, comm, &file, block.data);
-    if (status == RA_OK) /* else the communicator has failed: there is nobody to tell */
+    if (status == RA_OK) /* else all know already, or the communicator has failed */
         status = tell(comm, first ? finish(&file, comm) : RA_OK);
     if (first) {
         ra_status const ignored = ra_output_close(&file.output, false); /* unless it is done */

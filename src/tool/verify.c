@@ -6,6 +6,7 @@
 
 #include <float.h>
 #include <math.h>
+#include <stddef.h>
 
 #define WORK_MAX      1e9 /* multiply-adds per rank, if lse and delta come from inputs */
 #define WORK_PER_PART 2e8 /* for each of: queries, keys */
@@ -13,6 +14,9 @@
 #define LEAST_SAMPLES 8   /* of queries, and of keys, per group */
 
 const char *const ra_result_names[RA_RESULT_COUNT] = {"o", "lse", "dq", "dk", "dv"};
+_Static_assert(offsetof(ra_errors, lse) == sizeof(double) &&
+                   offsetof(ra_errors, dv) == (RA_RESULT_COUNT - 1) * sizeof(double),
+               "members of ra_errors are in the order of the names");
 
 static const double float32_bound = 2e-6, float32_lse_bound = 1e-5;
 
