@@ -74,7 +74,8 @@ ra_status ra_yaml_refuse(const ra_yaml *yaml, int line, int column, const char *
 
 static ra_status refuse(const builder *b, const char *what)
 {
-    return ra_yaml_refuse(b->yaml, b->line, b->column, "%s", what);
+    (void)ra_yaml_refuse(b->yaml, b->line, b->column, "%s", what);
+    return RA_ERR_CONFIG; /* so that who analyses callers sees what it returns */
 }
 
 static ra_status text_check(builder *b, const char *text, size_t bytes)
