@@ -306,12 +306,26 @@ static int compare_names(const void *a, const void *b)
     return strcmp(((const ra_tensor_info *)a)->name, ((const ra_tensor_info *)b)->name);
 }
 
-/* Data without overlap, hole or rest; names without duplicate. Leaves tensors sorted by name. */
-static ra_status check_together(ra_tensor_file *file, int64_t data_begin, int64_t data_bytes)
+static void sort(ra_tensor_file *file, int (*compare)(const void *, const void *))
+{
+    if (file->count > 0)
+        qsort(file->tensors, file->count, sizeof(file->tensors[0]), compare);
+}
+
+static ra_status check_names(ra_tensor_file *file)
+{
+    sort(file, compare_names);
+    for (size_t i = 1; i < file->count; ++i)
+        if (strcmp(file->tensors[i - 1].name, file->tensors[i].name) == 0)
+            return reject(file, file->tensors[i].name, "the header names it twice");
+    return RA_OK;
+}
+
+/* Data without overlap, hole or rest. Leaves tensors sorted by name. */
+static ra_status check_data(ra_tensor_file *file, int64_t data_begin, int64_t data_bytes)
 {
     int64_t at = 0;
-    if (file->count > 0)
-        qsort(file->tensors, file->count, sizeof(file->tensors[0]), compare_offsets);
+    sort(file, compare_offsets);
     for (size_t i = 0; i < file->count; ++i) {
         ra_tensor_info *tensor = &file->tensors[i];
         if (tensor->offset < at)
@@ -326,11 +340,7 @@ static ra_status check_together(ra_tensor_file *file, int64_t data_begin, int64_
     if (at != data_bytes)
         return reject(file, NULL, "%" PRId64 " byte%s the last tensor", data_bytes - at,
                       data_bytes - at == 1 ? " follows" : "s follow");
-    if (file->count > 0)
-        qsort(file->tensors, file->count, sizeof(file->tensors[0]), compare_names);
-    for (size_t i = 1; i < file->count; ++i)
-        if (strcmp(file->tensors[i - 1].name, file->tensors[i].name) == 0)
-            return reject(file, file->tensors[i].name, "the header names it twice");
+    sort(file, compare_names);
     return RA_OK;
 }
 
@@ -381,7 +391,9 @@ ra_status ra_tensor_header_parse(const char *name, const void *data, size_t byte
     status =
         parse_members(file, (const char *)data + 8, header_bytes, file_bytes - data_begin, scratch);
     if (status == RA_OK)
-        status = check_together(file, data_begin, file_bytes - data_begin);
+        status = check_names(file);
+    if (status == RA_OK)
+        status = check_data(file, data_begin, file_bytes - data_begin);
     free(scratch);
     if (status != RA_OK)
         goto err_close;

@@ -144,6 +144,7 @@ Test(safetensors, refuses_offsets_that_lie)
 Test(safetensors, refuses_names_given_twice)
 {
     rejects("{" F32("a", "[1]", 0, 4) "," F32("a", "[1]", 4, 8) "}", 8, "names it twice");
+    rejects("{" F32("a", "[1]", 0, 4) "," F32("a", "[1]", 0, 4) "}", 4, "names it twice");
     rejects("{\"a\":{\"dtype\":\"F32\",\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4,
             "duplicate");
     rejects("{\"__metadata__\":{},\"__metadata__\":{}}", 0, "names it twice");
