@@ -80,8 +80,10 @@ static ra_status refuse(const builder *b, const char *what)
 
 static ra_status text_check(builder *b, const char *text, size_t bytes)
 {
-    const char *what = "this is not UTF-8 text: is it a YAML file?";
     size_t bad = ra_text_invalid_at(text, bytes);
+    const char *what = bad < bytes && (unsigned char)text[bad] < 0x80
+                           ? "this is a control character: is it a YAML file?"
+                           : "this is not UTF-8 text: is it a YAML file?";
     if (bad == bytes) {
         what = "a line begins with %: YAML directives are not read";
         bad = ra_text_directive_at(text, bytes);
@@ -125,6 +127,8 @@ static ra_status key_begin(builder *b, frame *top, struct fy_event *event)
     ra_status const status = text_copy(b, event->scalar.value, &key);
     if (status != RA_OK)
         return status;
+    if (key[0] == '\0')
+        return refuse(b, "a key has no name");
     if (++top->members > RA_YAML_MEMBERS_MAX)
         return refuse(b, "too many keys in one place");
     for (const ra_yaml_node *other = top->node->first; other != NULL; other = other->next) {

@@ -121,12 +121,15 @@ Test(config_yaml, refuses_what_it_does_not_read)
     refuses("{a: 1, a: 2}\n", 13, "duplicate key 'a'");
     refuses("a: \"\\0\"\n", 8, "control characters");
     refuses("a: \"\\ud800\"\n", 12, "UTF8");
-    refuses("a: 1\0b: 2\n", 10, "a.yaml:1:5: this is not UTF-8");
+    refuses("a: 1\0b: 2\n", 10, "a.yaml:1:5: this is a control character");
+    refuses("a: \x7f\n", 5, "a.yaml:1:4: this is a control character");
+    refuses(": 1\n", 4, "a.yaml:1:1: a key has no name");
+    refuses("a: {\"\": 1}\n", 11, "a.yaml:1:6: a key has no name");
     refuses("a: \xff\n", 5, "a.yaml:1:4: this is not UTF-8");
     refuses("a: \xe2\x82", 5, "not UTF-8"); /* cut off */
     refuses("\x7f"
             "ELF",
-            4, "not UTF-8");
+            4, "is it a YAML file?");
     refuses("a: [1\n", 6, "YAML");
     refuses("a: 'x\n", 6, "YAML");
     refuses("a:\n\t- 1\n", 8, "YAML");
