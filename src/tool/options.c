@@ -226,6 +226,10 @@ static ra_status arguments_take(int argc, char **argv, ra_options *options, cons
     for (int at = has_command ? 2 : 1; at < argc && status == RA_OK && !helped; at++) {
         const ra_option_entry *entry = NULL;
         const char *value = NULL;
+        if (argv[at][0] == '\0' && files_taken(command)) {
+            ra_log(RA_LOG_ERROR, "a file's name is empty");
+            return RA_ERR_CONFIG;
+        }
         if (argv[at][0] != '-' && files_taken(command)) {
             options->files[options->file_count++] = argv[at];
             continue;

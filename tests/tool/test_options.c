@@ -144,6 +144,7 @@ Test(options, mistakes_are_one_line_with_the_nearest_name)
     refused(PARSE(&o, "rnu"), RA_ERR_CONFIG, "'run'");
     refused(PARSE(&o, "run", "--json", "r.json"), RA_ERR_CONFIG, "'--json=r.json'");
     refused(PARSE(&o, "run", "--quiet", "r.json"), RA_ERR_CONFIG, "--help");
+    refused(PARSE(&o, "plot", ""), RA_ERR_CONFIG, "a file's name is empty");
     refused(PARSE(&o, "run", "job.yaml"), RA_ERR_CONFIG, "'--config job.yaml'");
     refused(PARSE(&o, "run", "--set", "shape.seq", "64"), RA_ERR_CONFIG, "'--set shape.seq=64'");
     refused(PARSE(&o, "run", "--set", "shape.seq=64", "64"), RA_ERR_CONFIG, "--help");
