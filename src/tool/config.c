@@ -273,11 +273,11 @@ static ra_status variants_apply(const ra_yaml *yaml, ra_config *config, const ch
 }
 
 /* "a.b=c": the value is YAML, as it would stand in the file. */
-ra_status ra_config_set_apply(ra_config *config, const char *set)
+ra_status ra_config_set_apply(ra_config *config, const char *giver, const char *set)
 {
     char name[SET_SHOWN_MAX], path[PATH_BYTES_MAX];
     const char *equals = strchr(set, '=');
-    snprintf(name, sizeof(name), "--set %s", set);
+    snprintf(name, sizeof(name), "%s %s", giver, set);
     ra_yaml yaml = {.name = name};
     ra_config_layer layer = {.yaml = &yaml, .config = config};
     if (equals == NULL || equals == set)
@@ -334,7 +334,7 @@ static ra_status layers_apply(const ra_yaml *yaml, const ra_config_source *sourc
         status = ra_config_features_apply(features, config);
     config->layer++;
     for (int i = 0; i < source->set_count && status == RA_OK; i++)
-        status = ra_config_set_apply(config, source->sets[i]);
+        status = ra_config_set_apply(config, "--set", source->sets[i]);
     if (status == RA_OK && features != NULL)
         status = ra_config_features_hold(features, config);
     config->layer++;

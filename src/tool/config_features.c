@@ -33,7 +33,7 @@ ra_status ra_config_features_apply(const ra_feature_set *set, ra_config *config)
 {
     ra_status status = defaults_apply(config, set->defaults);
     for (int i = 0; set->sets[i] != NULL && status == RA_OK; i++)
-        status = ra_config_set_apply(config, set->sets[i]);
+        status = ra_config_set_apply(config, set->name, set->sets[i]);
     return status;
 }
 

@@ -39,8 +39,8 @@ RA_CHECKED ra_status ra_config_reset_replaced(ra_config *config);
 /** Refuse options of features that are off: they would be ignored. */
 RA_CHECKED ra_status ra_config_check_effects(const ra_config *config);
 
-/** Apply "a.b=c" as --set does. */
-RA_CHECKED ra_status ra_config_set_apply(ra_config *config, const char *set);
+/** Apply "a.b=c", whose place in messages is `giver`, "--set", and itself. */
+RA_CHECKED ra_status ra_config_set_apply(ra_config *config, const char *giver, const char *set);
 /** Apply keys that have command-line options of their own; these win over --set. */
 RA_CHECKED ra_status ra_config_options_apply(ra_config *config, const ra_config_source *source);
 /** Apply the set, before --set. */

@@ -8,7 +8,7 @@ static ra_status given_find(const ra_config_source *source, bool given[RA_CONFIG
     ra_config alone = {.layer = 1};
     ra_status status = RA_OK;
     for (int i = 0; i < source->set_count && status == RA_OK; i++)
-        status = ra_config_set_apply(&alone, source->sets[i]);
+        status = ra_config_set_apply(&alone, "--set", source->sets[i]);
     if (status == RA_OK)
         status = ra_config_options_apply(&alone, source);
     for (int i = 0; i < ra_config_key_count; i++)
