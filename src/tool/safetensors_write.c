@@ -311,7 +311,9 @@ ra_status ra_tensor_writer_rename(ra_tensor_writer *writer, ra_file_error *error
     int const cause = ra_publish(writer->temp_path, writer->path, &writer->published);
     if (!writer->published)
         return fail(error, writer->path, "cannot give the file its name", cause,
-                    "check the folder's permissions");
+                    cause == EACCES || cause == EPERM || cause == EROFS
+                        ? "check the folder's permissions"
+                        : "check its folder");
     ra_doomed_file_clear();
     if (cause != 0)
         return fail(error, writer->path, "cannot flush the folder", cause,
