@@ -3,6 +3,7 @@
 #include "doomed_file.h"
 #include "durable.h"
 #include "internal.h"
+#include "output_pipe.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -41,8 +42,9 @@ static int names_find(ra_output *output)
 
 static ra_status refuse(const ra_output *output)
 {
+    bool const unread = output->in_place && output->cause == ETIMEDOUT;
     ra_log(RA_LOG_ERROR, "%s%s: %s: %s", output->option, output->path, output->complaint,
-           strerror(output->cause));
+           unread ? "nobody has read from it for an hour" : strerror(output->cause));
     return RA_ERR_IO;
 }
 
@@ -75,12 +77,16 @@ static FILE *stream_open(const ra_output *output, int own, mode_t mode)
     if (own >= 0)
         fd = fcntl(own, F_DUPFD_CLOEXEC, 0);
     else if (output->in_place)
-        fd = open(output->target, O_WRONLY | O_CLOEXEC);
+        fd = ra_pipe_open(output->target);
     else
         fd = open(output->temporary, flags, output->replaces ? 0600 : 0666);
     if (fd < 0)
         return NULL;
-    FILE *stream = output->replaces && fchmod(fd, mode) != 0 ? NULL : fdopen(fd, "w");
+    FILE *stream = NULL;
+    if (output->in_place)
+        stream = ra_pipe_stream(fd);
+    else if (!output->replaces || fchmod(fd, mode) == 0)
+        stream = fdopen(fd, "w");
     if (stream == NULL) {
         int const cause = errno;
         close(fd);

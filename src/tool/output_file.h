@@ -1,7 +1,8 @@
 /*
  * An output that one process writes: trace, report, table, picture, machine, log of a pool. It gets
  * its name when it is complete and on the disk; until then the old file stays. Devices, pipes, and
- * the files behind standard output and error are written in place.
+ * the files behind standard output and error are written in place, by a stream that does not wait
+ * for a reader without end (output_pipe.h).
  */
 #ifndef RINGATTN_TOOL_OUTPUT_FILE_H
 #define RINGATTN_TOOL_OUTPUT_FILE_H

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stddef.h>
@@ -77,6 +78,8 @@ int __real_rename(const char *from, const char *to);
 int __wrap_rename(const char *from, const char *to);
 int __real_fclose(FILE *file);
 int __wrap_fclose(FILE *file);
+int __real_poll(struct pollfd *fds, nfds_t count, int wait_ms);
+int __wrap_poll(struct pollfd *fds, nfds_t count, int wait_ms);
 void *__real_malloc(size_t bytes);
 void *__wrap_malloc(size_t bytes);
 void *__real_calloc(size_t count, size_t bytes);
@@ -152,6 +155,13 @@ int __wrap_fclose(FILE *file)
         return result;
     errno = fault.cause;
     return EOF;
+}
+
+int __wrap_poll(struct pollfd *fds, nfds_t count, int wait_ms)
+{
+    if (!fault_hits(POLL))
+        return __real_poll(fds, count, wait_ms);
+    return fault.cause == ZERO ? 0 : -1;
 }
 
 void *__wrap_malloc(size_t bytes)

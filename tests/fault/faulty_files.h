@@ -1,7 +1,7 @@
 /*
  * Calls to the system, and requests for memory, that fail when a test says so. They are wrapped at
  * link time: a test links with --wrap for open, fallocate, ftruncate, pwrite, pread, fsync,
- * sync_file_range, rename, fclose, malloc, calloc, realloc, strdup and strndup.
+ * sync_file_range, rename, fclose, poll, malloc, calloc, realloc, strdup and strndup.
  */
 #ifndef RINGATTN_TESTS_FAULTY_FILES_H
 #define RINGATTN_TESTS_FAULTY_FILES_H
@@ -19,6 +19,7 @@ typedef enum file_call {
     SYNC_RANGE,
     RENAME,
     FCLOSE, /* the file is closed all the same */
+    POLL,   /* ZERO: the time is over */
     MEMORY
 } file_call;
 enum { SHORT = -1, ZERO = -2 }; /* instead of an errno: half of the bytes, no byte */

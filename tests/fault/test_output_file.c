@@ -11,10 +11,12 @@
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 TestSuite(output_file, .init = fixture_begin, .fini = fixture_end);
@@ -63,6 +65,13 @@ static bool is_old(const char *path)
     size_t const bytes = fread(text, 1, sizeof(text) - 1, file);
     fclose(file);
     return bytes == 3 && strcmp(text, "old") == 0;
+}
+
+static bool files_are_equal(const char *one, const char *other)
+{
+    char command[300];
+    snprintf(command, sizeof(command), "cmp -s '%s' '%s'", one, other);
+    return system(command) == 0;
 }
 
 /* Over an old file, or where there is none; whether the call was made. */
@@ -248,6 +257,101 @@ Test(output_file, is_written_to_the_stream_that_a_path_leads_to)
     close(kept);
     close(fd);
 }
+
+/* ---- pipes ----------------------------------------------------------------------------------- */
+
+/* A pipe, and where a process takes from it all that comes, after a while; that process. */
+static pid_t reader_start(const char *pipe, const char *copy)
+{
+    cr_assert_eq(mkfifo(pipe, 0600), 0);
+    pid_t const reader = fork();
+    cr_assert_geq(reader, 0);
+    if (reader == 0) {
+        char data[1000];
+        usleep(150000);
+        int const from = open(pipe, O_RDONLY), to = open(copy, O_WRONLY | O_CREAT, 0600);
+        ssize_t got;
+        usleep(150000);
+        while ((got = read(from, data, sizeof(data))) > 0)
+            if (write(to, data, (size_t)got) != got)
+                _exit(1);
+        _exit(got < 0);
+    }
+    return reader;
+}
+
+Test(output_file, reaches_a_slow_reader_of_a_pipe_whole)
+{
+    char pipe[128], copy[128], path[128];
+    snprintf(path, sizeof(path), "%s", in_folder("out"));
+    for (int writer = 0; writer < WRITER_COUNT; writer++) {
+        int code = 0;
+        snprintf(pipe, sizeof(pipe), "%s", in_folder("pipe"));
+        snprintf(copy, sizeof(copy), "%s", in_folder("copy"));
+        pid_t const reader = reader_start(pipe, copy);
+        fault_set(POLL, 2, 2, EINTR);
+        cr_expect_eq(writers[writer](pipe), RA_OK, "writer %d", writer);
+        cr_expect(fault_was_hit());
+        fault_set(NONE, 0, 0, 0);
+        cr_assert_eq(waitpid(reader, &code, 0), reader);
+        cr_assert_eq(code, 0);
+        cr_assert_eq(writers[writer](path), RA_OK);
+        cr_expect(files_are_equal(path, copy), "writer %d", writer);
+        cr_assert(unlink(pipe) == 0 && unlink(copy) == 0 && unlink(path) == 0);
+    }
+    cr_expect_eq(said.count, 0);
+}
+
+static void given_up(ra_status status, const char *pipe)
+{
+    cr_expect_eq(status, RA_ERR_IO);
+    cr_expect_eq(said.count, 1);
+    cr_expect(strstr(said.line, pipe) != NULL && strstr(said.line, "for an hour") != NULL, "%s",
+              said.line);
+    said.count = 0;
+}
+
+/* The time is over at once. */
+Test(output_file, gives_up_a_pipe_that_nobody_opens)
+{
+    char pipe[128];
+    snprintf(pipe, sizeof(pipe), "%s", in_folder("pipe"));
+    cr_assert_eq(mkfifo(pipe, 0600), 0);
+    for (int writer = 0; writer < WRITER_COUNT; writer++) {
+        fault_set(POLL, 0, INT_MAX, ZERO);
+        given_up(writers[writer](pipe), pipe);
+        cr_expect(fault_was_hit());
+    }
+}
+
+Test(output_file, gives_up_a_pipe_that_nobody_reads)
+{
+    char pipe[128];
+    snprintf(pipe, sizeof(pipe), "%s", in_folder("pipe"));
+    cr_assert_eq(mkfifo(pipe, 0600), 0);
+    int const held = open(pipe, O_RDWR), least = fcntl(held, F_SETPIPE_SZ, 1);
+    cr_assert(held >= 0 && least > 0);
+    /* What fits is written; that nothing does any more is only known when the time is over. */
+    fault_set(POLL, least / PIPE_BUF, 1, ZERO);
+    given_up(write_long_report(pipe), pipe);
+    cr_expect(fault_was_hit());
+    close(held);
+}
+
+Test(output_file, tells_that_a_reader_is_gone)
+{
+    char pipe[128];
+    snprintf(pipe, sizeof(pipe), "%s", in_folder("pipe"));
+    signal(SIGPIPE, SIG_IGN);
+    pid_t const reader = reader_start(pipe, "/nowhere/at/all"); /* reads once, and fails */
+    int code = 0;
+    cr_expect_eq(write_long_report(pipe), RA_ERR_IO);
+    cr_expect_eq(said.count, 1);
+    cr_expect_not_null(strstr(said.line, strerror(EPIPE)), "%s", said.line);
+    cr_assert_eq(waitpid(reader, &code, 0), reader);
+}
+
+/* ---- standard output ------------------------------------------------------------------------- */
 
 /* A table is printed row by row, and what has failed is told at its end. */
 Test(output_file, on_standard_output_tells_its_first_failure)
