@@ -23,6 +23,10 @@ extern "C" {
  */
 const char *ra_blas_name(void);
 
+enum { RA_BLAS_ROOM_MIB = 256 }; /* free address space, without which it is not loaded */
+/** Whether there is none because the system refuses it that room. Thread-safe, as ra_blas_name. */
+bool ra_blas_is_refused(void);
+
 /*
  * c[m][n] = factor * op(a) op(b) + keep * c, all float32 and row-major, rows `stride` floats apart.
  * op(a) is [m][k]: a itself, or the transpose of a [k][m]; likewise op(b), [k][n]. keep is 0 (c is
@@ -37,12 +41,23 @@ typedef struct ra_blas_product {
     float *c; /* overlaps neither a nor b */
 } ra_blas_product;
 
-/** Only if ra_blas_name is not NULL. Any number of threads may call it at the same time. */
+/**
+ * Keep address space for the library's buffers until it takes them: for `callers` threads that call
+ * ra_blas_multiply at the same time, 128 MiB each, and `helpers` of its own, 272 MiB each. The
+ * library keeps its buffers, so later there are fewer to ask for. Thread-safe.
+ * @return whether the system gave it; if not, a product might never return
+ */
+RA_CHECKED bool ra_blas_reserve(int callers, int helpers);
+/** Give back what the library has not taken: products are done. */
+void ra_blas_release(void);
+
+/** Only if ra_blas_name is not NULL. Any number of threads may call it at the same time; reserve
+   for them first. */
 void ra_blas_multiply(const ra_blas_product *product);
 
 /**
- * c = a * b, all [n][n], on `threads` threads of the library's own; only if ra_blas_name is not
- * NULL, and while nobody else computes with it.
+ * c = a * b, all [n][n], on the calling thread and `threads` - 1 of the library's own; only if
+ * ra_blas_name is not NULL, and while nobody else computes with it.
  */
 void ra_blas_multiply_square(int threads, int32_t n, const float *a, const float *b, float *c);
 

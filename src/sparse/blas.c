@@ -5,9 +5,11 @@
 #include "library.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 enum { ROW_MAJOR = 101, NO_TRANSPOSE = 111, TRANSPOSE = 112 }; /* of the CBLAS interface */
 
@@ -21,6 +23,7 @@ typedef struct blas {
     sgemm_function *sgemm;
     set_threads_function *set_threads;
     char name[192]; /* empty: not found */
+    bool is_refused;
 } blas;
 
 static blas the_blas;
@@ -39,6 +42,15 @@ static void core_set(void)
     else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
         setenv("OPENBLAS_CORETYPE", "Haswell", 0);
 #endif
+}
+
+/* Newer ones (0.3.29) ask for a buffer as they are loaded, too, and likewise without end. */
+static bool has_room(void)
+{
+    size_t const bytes = (size_t)RA_BLAS_ROOM_MIB << 20; /* for a buffer of 128 MiB, and itself */
+    void *const room =
+        mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return room != MAP_FAILED && munmap(room, bytes) == 0;
 }
 
 /*
@@ -67,6 +79,9 @@ static void blas_find(void)
 {
     static const char *const names[] = {"libopenblas.so.0", "libopenblas.so"};
     get_text_function *config = NULL, *core = NULL;
+    the_blas.is_refused = !has_room();
+    if (the_blas.is_refused)
+        return;
     core_set();
     void *const library = open_single(names, sizeof(names) / sizeof(names[0]));
     if (library == NULL)
@@ -92,17 +107,107 @@ const char *ra_blas_name(void)
     return the_blas.name[0] != '\0' ? the_blas.name : NULL;
 }
 
+bool ra_blas_is_refused(void)
+{
+    return ra_blas_name() == NULL && the_blas.is_refused;
+}
+
+/* ---- room for its buffers -------------------------------------------------------------------- */
+
+/*
+ * OpenBLAS maps a buffer for each caller that it has at the same time, and one for each thread of
+ * its own, and keeps it: 128 MiB on x86-64, in 0.3.21. Where it is refused one, versions before
+ * 0.3.30 ask for ever, and later ones end the process. So address space for them is mapped here
+ * beforehand, and given back bit by bit, just before OpenBLAS maps as much. Its threads take a
+ * stack and a heap of their own as well.
+ */
+typedef struct room {
+    int mib;          /* for each of them */
+    int wanted;       /* so many had room, */
+    atomic_int given; /* of which so many have taken it */
+} room;
+
+static room of_callers = {.mib = 128}, of_helpers = {.mib = 128 + 144};
+static char *room_begin;
+static int room_mib; /* still mapped, from there on */
+static pthread_mutex_t room_mutex = PTHREAD_MUTEX_INITIALIZER;
+
+static atomic_int caller_count; /* that multiply now */
+
+static void room_unmap(int mib)
+{
+    room_mib -= mib;
+    if (mib > 0)
+        munmap(room_begin + ((size_t)room_mib << 20), (size_t)mib << 20);
+}
+
+/* Now there will be so many. */
+static void room_give(room *of, int count)
+{
+    if (count <= atomic_load(&of->given))
+        return;
+    pthread_mutex_lock(&room_mutex);
+    int const more = count - atomic_load(&of->given);
+    if (more > 0) {
+        room_unmap(more * of->mib < room_mib ? more * of->mib : room_mib);
+        atomic_store(&of->given, count);
+    }
+    pthread_mutex_unlock(&room_mutex);
+}
+
+static int more_than(const room *of, int count)
+{
+    return count > of->wanted ? count - of->wanted : 0;
+}
+
+bool ra_blas_reserve(int callers, int helpers)
+{
+    pthread_mutex_lock(&room_mutex);
+    int const more_callers = more_than(&of_callers, callers);
+    int const more_helpers = more_than(&of_helpers, helpers);
+    int const mib = room_mib + more_callers * of_callers.mib + more_helpers * of_helpers.mib;
+    void *begin = room_begin;
+    if (mib > room_mib) {
+        room_unmap(room_mib);
+        begin = mmap(NULL, (size_t)mib << 20, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    }
+    bool const found = begin != MAP_FAILED;
+    if (found) {
+        room_begin = begin;
+        room_mib = mib;
+        of_callers.wanted += more_callers;
+        of_helpers.wanted += more_helpers;
+    }
+    pthread_mutex_unlock(&room_mutex);
+    return found;
+}
+
+void ra_blas_release(void)
+{
+    pthread_mutex_lock(&room_mutex);
+    room_unmap(room_mib);
+    of_callers.wanted = atomic_load(&of_callers.given);
+    of_helpers.wanted = atomic_load(&of_helpers.given);
+    pthread_mutex_unlock(&room_mutex);
+}
+
+/* ---- products -------------------------------------------------------------------------------- */
+
 void ra_blas_multiply(const ra_blas_product *p)
 {
     RA_ASSERT(the_blas.name[0] != '\0');
+    room_give(&of_callers, atomic_fetch_add(&caller_count, 1) + 1);
     the_blas.sgemm(ROW_MAJOR, p->a_transposed ? TRANSPOSE : NO_TRANSPOSE,
                    p->b_transposed ? TRANSPOSE : NO_TRANSPOSE, p->m, p->n, p->k, p->factor, p->a,
                    p->a_stride, p->b, p->b_stride, p->keep, p->c, p->c_stride);
+    atomic_fetch_sub(&caller_count, 1);
 }
 
 void ra_blas_multiply_square(int threads, int32_t n, const float *a, const float *b, float *c)
 {
     RA_ASSERT(the_blas.name[0] != '\0');
+    room_give(&of_helpers, threads - 1);
     the_blas.set_threads(threads);
     ra_blas_multiply(&(ra_blas_product){.m = n,
                                         .n = n,

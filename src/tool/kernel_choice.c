@@ -3,6 +3,7 @@
 #include "bytes_text.h"
 #include "config_table.h"
 #include "internal.h"
+#include "ringattn/blas.h"
 
 #include <pthread.h>
 
@@ -48,6 +49,15 @@ static void isa_refuse(ra_isa isa)
            ra_config_choice_name(key, isa), there);
 }
 
+static ra_status room_refuse(void)
+{
+    ra_log(RA_LOG_ERROR,
+           "memory: attention.kind: standard computes with OpenBLAS, which the system refuses %d "
+           "MiB of address space: raise that limit (ulimit -v), or take flash",
+           RA_BLAS_ROOM_MIB);
+    return RA_ERR_NO_MEMORY;
+}
+
 ra_status ra_kernel_list_make(const ra_config *config, ra_backend backend,
                               const ra_hardware *hardware, ra_kernel_list *list_out)
 {
@@ -68,6 +78,8 @@ ra_status ra_kernel_list_make(const ra_config *config, ra_backend backend,
         return RA_OK;
     if (backend == RA_BACKEND_CUDA)
         ra_log(RA_LOG_ERROR, "compute.backend: cuda: this build lacks what computes there");
+    else if (standard && ra_blas_is_refused())
+        return room_refuse();
     else if (standard)
         ra_log(RA_LOG_ERROR, "attention.kind: standard computes with OpenBLAS, which is not "
                              "installed here: install libopenblas0, or take flash");

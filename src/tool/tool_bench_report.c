@@ -42,11 +42,19 @@ static void header_print(ra_bench *bench)
     printf(" %12s  point\n", "memory");
 }
 
+static const char *sgemm_text(const ra_limits *limits)
+{
+    if (limits->sgemm_tflops > 0)
+        return ra_blas_name();
+    return ra_blas_name() != NULL || ra_blas_is_refused()
+               ? "OpenBLAS is refused address space: not measured"
+               : "OpenBLAS is not installed: not measured";
+}
+
 static void limits_print(const ra_bench *bench)
 {
     const ra_limits *l = &bench->limits;
     char text[5][16];
-    const char *blas = ra_blas_name();
     printf("%slimits of %d rank%s x %d thread%s: fma (%s) %s, dpbf16 %s, sgemm %s TFLOP/s; memory "
            "read %s, copy %s GB/s\n",
            bench->has_header ? "\n" : "", l->ranks, ra_plural(l->ranks), l->threads,
@@ -54,7 +62,7 @@ static void limits_print(const ra_bench *bench)
            rate_text(l->dpbf16_tflops, text[1]), rate_text(l->sgemm_tflops, text[2]),
            rate_text(l->read_gb_per_s, text[3]), rate_text(l->copy_gb_per_s, text[4]));
     if (json_array_size(bench->limits_list) == 1)
-        printf("sgemm: %s\n", blas != NULL ? blas : "OpenBLAS is not installed: not measured");
+        printf("sgemm: %s\n", sgemm_text(l));
 }
 
 void ra_bench_report_limits(ra_bench *bench, bool shown)

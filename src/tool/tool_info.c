@@ -128,7 +128,9 @@ static void print_machine(const json_t *tree, const ra_topology *topology, bool 
     print_line("libraries", line);
     print_line("compiler", text_at(tree, "build", "compiler"));
     const char *blas = json_string_value(json_object_get(tree, "openblas"));
-    print_line("OpenBLAS", blas != NULL ? blas : "not installed: bench cannot measure its sgemm");
+    snprintf(line, sizeof(line), "%s: bench cannot measure its sgemm",
+             ra_blas_is_refused() ? "refused address space to be loaded" : "not installed");
+    print_line("OpenBLAS", blas != NULL ? blas : line);
     if (topology != NULL)
         print_advice(topology, devices.usable_count, bound_by_launcher);
 }

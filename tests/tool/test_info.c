@@ -203,7 +203,8 @@ Test(info, writes_json_to_a_file_whole_or_not_at_all)
     cr_assert_eq(command_folder_entries(), 1);
 }
 
-/* OpenBLAS's own threads would ask again and again for a buffer that they cannot have. */
+/* OpenBLAS would ask again and again for a buffer that it cannot have, for each of its own threads,
+   and in newer releases for the one that loads it, too. */
 Test(info, ends_where_openblas_has_no_address_space)
 {
     if (RA_TEST_SANITIZED)
@@ -214,7 +215,38 @@ Test(info, ends_where_openblas_has_no_address_space)
                  kib);
         command_shell(result, text);
         cr_expect_eq(result->code, 0, "%d KiB: exit code %d\n%s", kib, result->code, result->err);
+        if (kib == 200000)
+            cr_expect_not_null(strstr(result->out, "refused address space"), "%s", result->out);
     }
+    command_shell(result, "ulimit -v 200000; exec \"$RINGATTN\" run --set attention.kind=standard");
+    cr_expect_eq(result->code, 4, "%s", result->err);
+    cr_expect_eq(command_count_lines(result->err, "ringattn: "), 1, "%s", result->err);
+    cr_expect_not_null(strstr(result->err, "address space"), "%s", result->err);
+}
+
+/* It would ask again and again for a buffer while it multiplies, and the process never end. */
+Test(info, products_end_where_openblas_has_no_address_space)
+{
+    int refused = 0;
+    if (RA_TEST_SANITIZED)
+        cr_skip_test("sanitizers reserve address space of their own");
+    for (int kib = 200000; kib <= 800000; kib += 100000) {
+        char text[240];
+        snprintf(
+            text, sizeof(text),
+            "ulimit -v %d; exec timeout -s KILL 60 \"$RINGATTN\" run --quiet --backward --json "
+            "--set attention.kind=standard --set shape.seq=512 --set compute.threads=3",
+            kib);
+        command_shell(result, text);
+        cr_expect(result->code == 0 || result->code == 4, "%d KiB: exit code %d\n%s", kib,
+                  result->code, result->err);
+        refused += result->code == 4 && strstr(result->err, "MiB of address space") != NULL;
+    }
+    command_shell(result, "ulimit -v 700000; exec timeout -s KILL 60 \"$RINGATTN\" bench --quiet "
+                          "--set shape.seq=512 --set compute.threads=4");
+    cr_expect_eq(result->code, 0, "bench: exit code %d\n%s", result->code, result->err);
+    cr_expect_not_null(strstr(result->out, "address space: not measured"), "%s", result->out);
+    cr_expect_geq(refused, 2); /* 3 buffers and the program itself need more than 400,000 KiB */
 }
 
 Test(info, a_full_standard_output_is_an_error)

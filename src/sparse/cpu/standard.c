@@ -27,6 +27,14 @@ static void forget_pass(ra_kernel *kernel)
 
 static ra_status standard_begin(ra_kernel *kernel, const ra_kernel_pass *pass)
 {
+    if (!ra_blas_reserve(kernel->threads, 0)) { /* before scores take it */
+        ra_log(RA_LOG_ERROR,
+               "memory: attention.kind: standard computes with OpenBLAS, which the system refuses "
+               "%d x 128 MiB of address space: raise that limit (ulimit -v), take fewer "
+               "compute.threads, or flash",
+               kernel->threads);
+        return RA_ERR_NO_MEMORY;
+    }
     if (pass->backward)
         return ra_standard_pass_check(kernel, pass, kernel->kept.data);
     forget_pass(kernel); /* left from a forward pass without a backward one */
@@ -42,6 +50,7 @@ static ra_status standard_begin(ra_kernel *kernel, const ra_kernel_pass *pass)
 
 static void standard_end(ra_kernel *kernel, const ra_kernel_pass *pass, bool failed)
 {
+    ra_blas_release();
     if ((pass->backward || failed) && ra_standard_pass_owns(pass, kernel->kept.data))
         forget_pass(kernel);
 }
