@@ -92,8 +92,8 @@ static void join_what_is_over(ra_pool *pool)
         return;
     for (ra_segment *segment = heap->segments; segment != NULL; segment = segment->next) {
         for (ra_chunk *chunk = segment->first; chunk != NULL; chunk = chunk->after) {
-            if (!chunk->idle || !ra_chunk_is_over(pool, chunk))
-                continue;
+            if (!chunk->idle || !ra_chunk_is_over(pool, chunk) || is_alone(chunk))
+                continue; /* alone, put back it would be the youngest of the idle segments */
             ra_idle_remove(heap, chunk);
             chunk = join_neighbours(pool, chunk);
             ra_idle_add(heap, chunk);

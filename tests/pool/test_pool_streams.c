@@ -65,6 +65,23 @@ Test(streams, leave_joining_for_later)
     close_pool();
 }
 
+/* The segments were taken in one order and have been idle in another. */
+Test(streams, that_work_leave_idle_segments_in_their_order)
+{
+    ra_stream a = {0};
+    open_pool(INT64_MAX, 1 << 30, true);
+    ra_block first = take_on(NULL, 1 << 20), second = take_on(NULL, 2 << 20);
+    ra_block used = take_on(&a, 4 << 20);
+    ra_pool_free(pool, NULL, &first);
+    ra_pool_free(pool, NULL, &second);
+    ra_pool_free(pool, &a, &used); /* something may be joined later */
+    ra_block other = take_on(NULL, 8 << 20);
+    cr_assert_eq(ra_pool_trim(pool, 6 << 20), 1 << 20, "the one that was idle first");
+    a.done = a.recorded;
+    ra_pool_free(pool, NULL, &other);
+    close_pool();
+}
+
 /* Neighbours of one stream are joined before it is done: they are over when the later one is. */
 Test(streams, joined_blocks_are_over_with_the_later_use)
 {
