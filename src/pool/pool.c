@@ -183,9 +183,9 @@ ra_status ra_pool_alloc(ra_pool *pool, ra_category category, size_t bytes, ra_st
     if (bytes <= REQUEST_MAX_BYTES) {
         do {
             status = take_locked(pool, category, bytes, stream, block_out, &refusal);
-        } while (status != RA_OK && keeper_gives_up(pool));
+        } while (status == RA_ERR_NO_MEMORY && keeper_gives_up(pool));
     }
-    pool->stats.ooms += status != RA_OK;
+    pool->stats.ooms += status == RA_ERR_NO_MEMORY;
     if (measures && status == RA_OK)
         ra_pool_times_add(&pool->times, ra_clock_ns() - begin_ns);
     ra_pool_unlock(pool);

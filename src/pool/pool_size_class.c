@@ -183,7 +183,7 @@ static ra_status grow(const request *r, ra_segment **segment_out, ra_refusal *re
     join_what_is_over(pool);
     ra_heap_make_room(pool, (int64_t)wanted, (int64_t)r->size);
     ra_status status = ra_segment_take(pool, wanted, r->small, segment_out, refusal);
-    if (status == RA_OK)
+    if (status != RA_ERR_NO_MEMORY)
         return status;
     bool const fitted = ra_ledger_headroom(pool->config.ledger) >= (int64_t)wanted;
     int64_t const returned =

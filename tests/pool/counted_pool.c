@@ -20,6 +20,8 @@ static ra_status test_alloc(const ra_memory *memory, size_t bytes, void **ptr_ou
     ra_memory const host = ra_memory_host();
     counted_memory *const self = memory->self;
     self->requests++;
+    if (self->fails)
+        return RA_ERR_CUDA;
     if (self->refuse_above_bytes > 0 && self->out_bytes + (int64_t)bytes > self->refuse_above_bytes)
         return RA_ERR_NO_MEMORY;
     self->out_bytes += (int64_t)bytes;

@@ -19,6 +19,7 @@ typedef struct counted_memory {
     int64_t machine_bytes; /* that the machine says it has; 0: without end */
     int64_t events;
     bool refuses_events;
+    bool fails; /* whatever it is asked for, and for another reason than want of memory */
 } counted_memory;
 
 extern ra_ledger *ledger;

@@ -139,6 +139,34 @@ Test(trim, trims_for_a_machine_that_refuses)
     close_pool();
 }
 
+static int64_t count_question(void *context)
+{
+    int *const questions = context;
+    ++*questions;
+    return 0;
+}
+
+/* Neither a trim nor a keeper's piece mends a device, and each try would be another line of it. */
+Test(trim, asks_a_memory_that_fails_once)
+{
+    int questions = 0;
+    ra_pool_keeper const keeper = {&questions, NULL, count_question};
+    open_pool(INT64_MAX, 1 << 30, false);
+    ra_block block = take(4 << 20);
+    give(&block);
+    ra_pool_set_keeper(pool, &keeper);
+    counted.fails = true;
+    cr_expect_eq(ra_pool_alloc(pool, RA_MEM_IO, 8 << 20, NULL, &block), RA_ERR_CUDA);
+    cr_expect_eq(counted.requests, 2);
+    cr_expect_eq(questions, 0);
+    cr_expect_eq(counted.out_bytes, 4 << 20, "what is idle stays");
+    cr_expect_eq(stats().retries, 0);
+    cr_expect_eq(stats().ooms, 0);
+    cr_expect_eq(said.count, 0, "who has seen the failure says it");
+    ra_pool_set_keeper(pool, NULL);
+    close_pool();
+}
+
 /* Automatic: a new segment takes the place of the oldest one that is idle, and of no other. */
 Test(trim, keeps_what_the_highest_use_had_room_for)
 {
