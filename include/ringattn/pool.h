@@ -131,8 +131,8 @@ typedef struct ra_driver_ops {
     ra_status (*held)(const ra_memory *memory, void *driver, int64_t *bytes_out);
     /**
      * Wait for the streams on which blocks were freed, so that trim can return these: a driver may
-     * keep a freed block until the host has synchronised with its stream. Waits a second at most,
-     * and not for a lost GPU.
+     * keep a freed block until the host has synchronised with its stream. Waits a second at most
+     * for each of these streams, and not for a lost GPU.
      */
     void (*see)(const ra_memory *memory, void *driver);
     /** Return idle memory that no stream uses until at most `keep_bytes` are held; never waits. */
@@ -148,6 +148,7 @@ typedef struct ra_memory_ops {
      * caller, who knows what it was for; any other cause by whoever sees it.
      */
     ra_status (*alloc)(const ra_memory *memory, size_t bytes, void **ptr_out);
+    /** A device may wait for all of its work first, without a deadline. */
     void (*free)(const ra_memory *memory, void *ptr, size_t bytes);
     /** Bytes that could be taken now, by this process. */
     ra_status (*available)(const ra_memory *memory, int64_t *bytes_out);
@@ -290,7 +291,7 @@ void ra_pool_move(ra_pool *pool, ra_category from, ra_category to, int64_t bytes
 
 /**
  * Return idle segments, the longest idle first, until at most `keep_bytes` idle bytes are left, or
- * only those in segments in use. Never waits. @return bytes returned
+ * only those in segments in use. Waits for nothing but the memory's `free`. @return bytes returned
  */
 int64_t ra_pool_trim(ra_pool *pool, int64_t keep_bytes);
 
@@ -314,7 +315,7 @@ size_t ra_pool_round(const ra_pool *pool, size_t bytes);
 /** The same in any pool of mode size_class, whatever its memory; at most 2^62. */
 size_t ra_pool_class_bytes(size_t bytes);
 /** Bytes that may still be requested, with idle segments and what a keeper would give up: the
-    smaller of what the ledger's limit and the memory allow. */
+    smaller of what the ledger's limit and the memory allow. Fails as `available` of the memory. */
 RA_CHECKED ra_status ra_pool_available(const ra_pool *pool, int64_t *bytes_out);
 ra_ledger *ra_pool_ledger(const ra_pool *pool);
 /** ra_ledger_mark_now of the pool's ledger. */

@@ -96,7 +96,7 @@ static int64_t ceiling_bytes(const ra_pool *pool, int64_t bytes)
 
 void ra_driver_make_room(ra_pool *pool, int64_t bytes, int64_t used_bytes)
 {
-    int64_t const excess = pool->driver_bytes - (ceiling_bytes(pool, used_bytes) - bytes);
+    int64_t const excess = pool->driver_bytes + bytes - ceiling_bytes(pool, used_bytes);
     if (excess > 0)
         (void)ra_driver_trim(pool, ra_max_i64(idle_bytes(pool) - excess, 0));
 }
@@ -155,8 +155,7 @@ static ra_status take(ra_pool *pool, size_t size, ra_stream *stream, void **data
     int64_t const bytes = (int64_t)size;
     int64_t held = 0;
     void *data = NULL;
-    if (bytes > idle_bytes(pool))
-        ra_driver_make_room(pool, bytes - idle_bytes(pool), bytes);
+    ra_driver_make_room(pool, bytes - idle_bytes(pool), bytes); /* negative: none is needed */
     int64_t const wanted = ra_max_i64(bytes - idle_bytes(pool), 0);
     *refusal = (ra_refusal){"the memory limit", bytes};
     if (!ra_ledger_promise(ledger, wanted))
@@ -217,5 +216,4 @@ void ra_driver_fini(ra_pool *pool)
 {
     ops_of(pool)->destroy(&pool->config.memory, pool->driver);
     ra_ledger_release(pool->config.ledger, RA_MEM_POOL_IDLE, pool->driver_bytes);
-    note_held(pool, 0);
 }
