@@ -202,7 +202,7 @@ void ra_pool_free(ra_pool *pool, ra_stream *stream, ra_block *block)
         ra_pool_count(&pool->stats, RA_POOL_REQUESTED, -(int64_t)block->bytes, -1);
         ra_pool_count(&pool->stats, RA_POOL_ALLOCATED, -(int64_t)block->reserved_bytes, -1);
         if (pool->config.log != NULL)
-            ra_pool_log_given(pool->config.log, block->category, block->id);
+            ra_pool_log_given(pool->config.log, block->id);
         pool->keeping->free(pool, stream, block);
         ra_heap_refresh(pool);
         ra_pool_unlock(pool);

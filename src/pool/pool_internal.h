@@ -29,7 +29,7 @@ int64_t ra_ledger_headroom(const ra_ledger *ledger);
 
 /** Record a block; its id, or -1 if there was no memory for that, which the log counts. */
 int64_t ra_pool_log_taken(ra_pool_log *log, ra_category category, size_t bytes);
-void ra_pool_log_given(ra_pool_log *log, ra_category category, int64_t id);
+void ra_pool_log_given(ra_pool_log *log, int64_t id);
 
 /* ---- statistics ------------------------------------------------------------------------------ */
 

@@ -10,8 +10,8 @@
 
 typedef struct pool_event {
     int64_t id;
-    int64_t bytes; /* as asked; -1: given back */
-    ra_category category;
+    int64_t bytes;        /* as asked; -1: given back */
+    ra_category category; /* of a block that is taken */
 } pool_event;
 
 struct ra_pool_log {
@@ -74,9 +74,9 @@ int64_t ra_pool_log_taken(ra_pool_log *log, ra_category category, size_t bytes)
     return id;
 }
 
-void ra_pool_log_given(ra_pool_log *log, ra_category category, int64_t id)
+void ra_pool_log_given(ra_pool_log *log, int64_t id)
 {
-    pool_event const event = {.id = id, .bytes = -1, .category = category};
+    pool_event const event = {.id = id, .bytes = -1};
     (void)push(log, &event); /* what is lost is counted */
 }
 
