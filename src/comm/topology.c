@@ -70,12 +70,11 @@ static int count_cores(hwloc_topology_t machine, hwloc_const_cpuset_t part,
     return cores;
 }
 
-/* Memory of two kinds beside the same cores is two NUMA nodes, but one place to run. */
+/* Memory of two kinds beside the same cores is two NUMA nodes, but one place to run. Memory beside
+   none has the cores of the part that it hangs on, and comes after those within. */
 static bool is_place(hwloc_topology_t machine, hwloc_obj_type_t type, int index)
 {
     hwloc_obj_t const part = hwloc_get_obj_by_type(machine, type, (unsigned)index);
-    if (hwloc_bitmap_iszero(part->cpuset))
-        return false;
     for (int i = 0; i < index; i++) {
         hwloc_obj_t const before = hwloc_get_obj_by_type(machine, type, (unsigned)i);
         if (hwloc_bitmap_intersects(before->cpuset, part->cpuset))
