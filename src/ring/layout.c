@@ -107,6 +107,12 @@ static void deal(chunk *chunks, int64_t count, load *loads, int ranks)
     }
 }
 
+/* Of the largest load over the mean one. */
+static double ratio(int64_t most, int64_t sum, int ranks)
+{
+    return sum > 0 ? (double)most * ranks / (double)sum : 1.0;
+}
+
 static double imbalance_of(const load *loads, int ranks)
 {
     int64_t most = 0, sum = 0;
@@ -114,7 +120,7 @@ static double imbalance_of(const load *loads, int ranks)
         most = ra_max_i64(most, loads[r].area);
         sum += loads[r].area;
     }
-    return sum > 0 ? (double)most * ranks / (double)sum : 1.0;
+    return ratio(most, sum, ranks);
 }
 
 /* The first chunk with a smaller area; chunks are sorted by area. */
@@ -155,7 +161,7 @@ static bool exchange_best(chunk *chunks, int64_t count, load *loads, int ranks)
         for (; j < count && area - chunks[j].area < best_peak - loads[least].area; ++j) {
             int64_t const shift = area - chunks[j].area;
             int64_t const peak = ra_max_i64(most - shift, loads[chunks[j].rank].area + shift);
-            if (chunks[j].rank != worst && peak < best_peak)
+            if (peak < best_peak) /* not among the chunks of `worst`: that would get more */
                 best_peak = peak, best_i = i, best_j = j;
         }
     }
@@ -266,7 +272,7 @@ static void measure(ra_layout *layout, const ra_pattern *pattern, ra_comm *comm)
         most = ra_max_i64(most, area);
         sum += area;
     }
-    layout->imbalance = sum > 0 ? (double)most * layout->ranks / (double)sum : 1.0;
+    layout->imbalance = ratio(most, sum, layout->ranks);
 }
 
 static ra_status set_rows(ra_layout *layout, const ra_pattern *pattern, ra_comm *comm,
