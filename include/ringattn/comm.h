@@ -76,6 +76,8 @@ void ra_comm_reset_stats(ra_comm *comm);
  * @return RA_OK             and a transfer that must be waited for; else nothing was posted
  *         RA_ERR_PEER       another rank failed, or the communicator is broken; not logged here
  *         RA_ERR_MPI, RA_ERR_NCCL, RA_ERR_CUDA  what carries the bytes failed
+ *         RA_ERR_NO_MEMORY, RA_ERR_TIMEOUT  between GPUs through the host: there is no more pinned
+ *                           memory; or this rank's GPU hangs
  */
 RA_CHECKED ra_status ra_comm_start(ra_comm *comm, const ra_exchange *exchange,
                                    ra_transfer **transfer_out);
@@ -143,7 +145,7 @@ void ra_comm_set_watch(ra_comm *comm, ra_comm_watch *watch, void *context);
  *     RA_ERR_TIMEOUT  a rank did not come before the deadline
  *     RA_ERR_PEER     a rank failed, or called another collective; the communicator was broken
  *     RA_ERR_MPI      MPI failed
- *     RA_ERR_CUDA, RA_ERR_NCCL  scans between GPUs: an exchange in flight failed
+ *     RA_ERR_CUDA     scans between GPUs: an exchange in flight failed
  */
 RA_CHECKED ra_status ra_comm_barrier(ra_comm *comm, const char *operation);
 RA_CHECKED ra_status ra_comm_broadcast(ra_comm *comm, const char *operation, int root, void *data,

@@ -73,7 +73,7 @@ int ra_topology_divide(const ra_topology *topology, int ranks);
 /**
  * Collective. Threads for this rank: a core that n ranks of this host may use counts 1 / n, so
  * ranks bound apart get all of their cores, and unbound ones divide the machine.
- * @return RA_OK and at least 1 in *threads_out, or the failure of a collective
+ * @return RA_OK and at least 1 in *threads_out; RA_ERR_NO_MEMORY, or the failure of a collective
  */
 RA_CHECKED ra_status ra_topology_threads(const ra_topology *topology, ra_comm *comm,
                                          int *threads_out);
