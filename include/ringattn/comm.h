@@ -241,8 +241,8 @@ typedef struct ra_window {
  * @return RA_ERR_NO_MEMORY    a host has not that much memory; logged by its first rank
  *         RA_ERR_UNSUPPORTED  ranks of a host may not see each other's files (containers of their
  *                             own), or messages lie in memory of GPUs: not logged, as there are
- *                             other ways; or the system forbids such a file (RLIMIT_FSIZE), which
- *                             one warning says
+ *                             other ways; or the system forbids such a file (RLIMIT_FSIZE), or to
+ *                             map it (RLIMIT_AS), which a warning says
  */
 RA_CHECKED ra_status ra_window_create(ra_comm *comm, size_t bytes, ra_window *window_out);
 /** Unmap; the memory lives until the last rank has. {0} is fine. */

@@ -113,9 +113,12 @@ typedef struct ra_ring ra_ring;
  * @return RA_ERR_INVALID      shape, pattern, schedule, buffers, groups and rounds do not go
  *                             together; an enumerator or the scale is none; too large to count
  *                             (ra_elements_fit and, but for linear attention, ra_pairs_fit)
- *         RA_ERR_UNSUPPORTED  schedule shared between GPUs; the kernel has no linear attention;
- *                             more than 2^31 - 1 rows on a side, or 2^32 - 2 runs of a map
+ *         RA_ERR_UNSUPPORTED  schedule shared between GPUs, or where a host's ranks have a window
+ *                             for keys, and the system refuses them another; the kernel has no
+ *                             linear attention; more than 2^31 - 1 rows on a side, or 2^32 - 2 runs
+ *                             of a map
  *         RA_ERR_NO_MEMORY    limit or machine refused
+ *         RA_ERR_IO           the machine does not say what memory it has
  *         RA_ERR_CUDA         a GPU failed
  *         RA_ERR_PEER, RA_ERR_TIMEOUT, RA_ERR_MPI, RA_ERR_NCCL  as ra_comm_start
  */
@@ -162,11 +165,13 @@ typedef struct ra_ring_tensors {
  * back with kernel->stream, or wait with ra_kernel_finish first. The communicator can be used again
  * only if all ranks know of the failure: ra_ring_failed_together.
  *
- * @return RA_ERR_NO_MEMORY    what a step takes was refused: comm_buffers 0, scores of `standard`
+ * @return RA_ERR_NO_MEMORY    what a step takes was refused: comm_buffers 0, scores of `standard`,
+ *                             pinned memory
  *         RA_ERR_INVALID      on all ranks: k and v of a rank that has rows are not those of
  *                             ra_ring_key_memory, where it has any
  *         RA_ERR_INVALID, RA_ERR_UNSUPPORTED  the kernel was made for another use than this; with
  *                             `standard`, another ring's forward pass came before a backward one
+ *         RA_ERR_UNSUPPORTED  schedule shared, comm_buffers 0: the system refuses another window
  *         RA_ERR_CUDA         a GPU failed, or is lost (ra_device_is_lost)
  *         RA_ERR_TIMEOUT      a rank, or this rank's GPU, came no further for the deadline
  *         RA_ERR_PEER, RA_ERR_MPI, RA_ERR_NCCL  as ra_comm_start

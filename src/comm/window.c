@@ -29,9 +29,10 @@ struct ra_meeting {
 
 /* ---- making ---------------------------------------------------------------------------------- */
 
-/* What a host's first rank tells the others: where its file is to be found, and which it is. */
+/* What a host's first rank tells the others: where its file is to be found, and which it is. All
+   zeros where it has none: there is no process of that number. */
 typedef struct invitation {
-    int64_t status, file, process;
+    int64_t file, process;
     int64_t device, inode;
 } invitation;
 
@@ -48,9 +49,13 @@ static size_t mapped_bytes(const ra_window *window)
 
 static ra_status map(int file, ra_window *window)
 {
+    char text[32];
     void *data = mmap(NULL, mapped_bytes(window), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    if (data == MAP_FAILED)
+    if (data == MAP_FAILED) {
+        ra_log(RA_LOG_WARNING, "cannot map %s of shared memory: %s",
+               ra_bytes_text((int64_t)window->bytes, text), strerror(errno));
         return RA_ERR_UNSUPPORTED;
+    }
     window->data = data;
     window->meeting = (ra_meeting *)((char *)data + meeting_begin(window->bytes));
     return RA_OK;
@@ -180,13 +185,11 @@ ra_status ra_window_create(ra_comm *comm, size_t bytes, ra_window *window_out)
     if (comm->of_host != NULL)
         return comm->broken ? RA_ERR_PEER : RA_ERR_UNSUPPORTED;
     bool const first = ra_hosts_place(comm->hosts, comm->rank) == 0;
-    if (first) {
+    if (first)
         mine = take(comm, &window, &file, &invite);
-        invite.status = mine;
-    }
     ra_status status = exchange_invitations(comm, &invite);
     if (status == RA_OK) {
-        if (!first && invite.status == RA_OK)
+        if (!first)
             mine = find(&invite, &file);
         if (file >= 0)
             mine = map(file, &window);

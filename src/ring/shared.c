@@ -104,6 +104,20 @@ static void populate_share(const ra_ring *ring, const ra_window *window)
     }
 }
 
+/* Without a window for keys there are other ways; a ring that has one needs the others too. */
+static ra_status make_window(ra_ring *ring, size_t bytes, ra_window *window)
+{
+    ra_status const status = ra_window_create(ring->comm, bytes, window);
+    if (status == RA_OK)
+        populate_share(ring, window);
+    if (status == RA_ERR_UNSUPPORTED && ring->key_window.data != NULL &&
+        ra_comm_rank(ring->comm) == 0)
+        ra_log(RA_LOG_ERROR, "schedule shared: ranks of a host share their keys, but the system "
+                             "refuses them more shared memory: raise the limits of processes "
+                             "(ulimit -f, -n, -v), or take schedule direct");
+    return status;
+}
+
 ra_status ra_shared_take(ra_ring *ring, ra_status mine, ra_category category, size_t bytes,
                          ra_window *window)
 {
@@ -112,9 +126,7 @@ ra_status ra_shared_take(ra_ring *ring, ra_status mine, ra_category category, si
     ra_status const charged = mine != RA_OK ? mine : ra_pool_charge(ring->pool, category, share);
     ra_status status = ra_ring_agree(ring, charged);
     if (status == RA_OK)
-        status = ra_window_create(ring->comm, taken, window);
-    if (status == RA_OK)
-        populate_share(ring, window);
+        status = make_window(ring, taken, window);
     if (status != RA_OK && charged == RA_OK)
         ra_pool_release(ring->pool, category, share);
     return status;

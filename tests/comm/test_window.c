@@ -29,6 +29,7 @@ static struct {
  */
 static _Thread_local int own_error, own_file = -1;
 static _Thread_local bool is_real; /* it gets what it asks for */
+static _Thread_local bool maps_nothing;
 
 static int beats;
 
@@ -58,6 +59,17 @@ int __wrap_open(const char *path, int flags, ...);
 int __wrap_open(const char *path, int flags, ...)
 {
     return own_file >= 0 ? own_file : __real_open(path, flags);
+}
+
+/* A process may lack the addresses for what its host has the memory for. */
+void *__real_mmap(void *at, size_t bytes, int protection, int flags, int file, off_t begin);
+void *__wrap_mmap(void *at, size_t bytes, int protection, int flags, int file, off_t begin);
+void *__wrap_mmap(void *at, size_t bytes, int protection, int flags, int file, off_t begin)
+{
+    if (!maps_nothing)
+        return __real_mmap(at, bytes, protection, flags, file, begin);
+    errno = ENOMEM;
+    return MAP_FAILED;
 }
 
 static void count_beat(ra_comm *comm)
@@ -252,4 +264,26 @@ Test(window, whose_file_turns_out_to_be_another_is_none)
     files.refused = -1;
     cr_expect_eq(local_ranks_run(2, 10000, find_another_file, NULL), 0);
     cr_expect_eq(mapped_windows(), 0, "the first rank's memory is left");
+}
+
+static int map_nothing(ra_comm *comm, void *context)
+{
+    maps_nothing = ra_comm_rank(comm) == *(const int *)context;
+    return create_on(comm) != RA_ERR_UNSUPPORTED;
+}
+
+Test(window, that_a_rank_cannot_map_is_none_and_that_rank_says_why)
+{
+    files.refused = -1;
+    for (int rank = 0; rank < 2; rank++) {
+        captured_log said;
+        captured_log_begin(&said);
+        files.calls = 0;
+        files.reserved_bytes = 0;
+        cr_expect_eq(local_ranks_run(2, 10000, map_nothing, &rank), 0);
+        cr_expect_eq(said.warnings, 1);
+        cr_expect_eq(said.count, 1);
+        cr_expect_not_null(strstr(said.line, "map"), "%s", said.line);
+        cr_expect_eq(mapped_windows(), 0, "what others mapped is left");
+    }
 }
