@@ -74,7 +74,8 @@ static void begin_pass(ra_ring *ring, const char *name)
     ring->kernel->poll_context = ring->comm;
 }
 
-/* Leave polling as it was, and wait for what a failed pass has left in flight. */
+/* Leave polling as it was, time no more exchanges, and wait for what a failed pass has left in
+   flight. */
 static void end_pass(ra_ring *ring)
 {
     ra_flight *const flights[] = {&ring->keys_flight, &ring->grads_flight};
@@ -90,6 +91,7 @@ static void end_pass(ra_ring *ring)
     }
     for (int i = 0; i < 5; ++i)
         ra_region_give(ring, regions[i]);
+    ra_comm_time(ring->comm, (ra_timed){0}); /* the trace may end before the communicator */
 }
 
 /*

@@ -231,7 +231,8 @@ static ra_status run_with_pools(rank_state *state)
             if (job->standing != NULL)
                 ra_ledger_read(ra_pool_ledger(state->pool), &job->standing[state->rank]);
             ra_ring_destroy(ring);
-            state->left_comm = state->comm->watch == NULL && state->comm->stream == NULL;
+            state->left_comm = state->comm->watch == NULL && state->comm->stream == NULL &&
+                               state->comm->timed.line == NULL;
         }
         ra_kernel_fini(kernel);
     }

@@ -52,7 +52,7 @@ typedef struct ring_job {
     ra_ring_info info; /* rank 0's */
     int64_t sent_bytes, live_pairs, peak_bytes, leaked_bytes, tilemap_bytes;
     bool poll_stayed; /* in the kernel, on all ranks, after every pass */
-    bool left_comm;   /* a ring that has ended leaves nothing of its kernel in the communicator */
+    bool left_comm;   /* an ended ring leaves nothing of its kernel and trace in the communicator */
     bool in_pass;     /* it ended in a pass, on a rank at least */
     /* All ranks knew that a pass had failed (ra_ring_failed_together), and met then. */
     bool failed_together;

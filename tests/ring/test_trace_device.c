@@ -61,6 +61,7 @@ static void run(device_maker *make, ring_job *job)
     ring_job_run(job);
     cr_assert_eq(job->status, RA_OK, "%s", ra_status_name(job->status));
     cr_assert_eq(job->leaked_bytes, 0);
+    cr_assert(job->left_comm);
     cr_assert_eq(said.errors + said.warnings, 0);
     cr_assert_eq(standin.events + standin.streams, 0);
 }
