@@ -145,6 +145,8 @@ static cudaEvent_t event_of(driver *d, cudaStream_t stream)
 static void driver_free(const ra_memory *memory, void *self, void *ptr, ra_stream *ordered)
 {
     cudaStream_t const stream = (cudaStream_t)ordered;
+    if (ra_device_is_lost())
+        return; /* the runtime would wait for room on its stream */
     cudaError_t error = cudaSetDevice(device_of(memory));
     if (error == cudaSuccess)
         error = cudaFreeAsync(ptr, stream);

@@ -70,6 +70,8 @@ static ra_status device_available(const ra_memory *memory, int64_t *bytes_out)
 static ra_status event_record(const ra_memory *memory, ra_stream *stream, void **event_out)
 {
     cudaEvent_t event = NULL;
+    if (ra_device_is_lost())
+        return RA_ERR_CUDA; /* the runtime would wait for room on its stream */
     cudaError_t error = make_current(memory);
     if (error == cudaSuccess)
         error = cudaEventCreateWithFlags(&event, cudaEventDisableTiming);

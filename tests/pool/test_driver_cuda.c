@@ -237,3 +237,19 @@ Test(driver_cuda, what_a_context_costs_is_what_is_taken_after_it_was_made)
         cr_expect_eq(bytes, -1);
     }
 }
+
+/* On a stream that hangs there may be no room for another call, which the runtime would wait for.
+ */
+Test(driver_cuda, a_lost_gpu_is_asked_nothing_when_blocks_come_back)
+{
+    ra_block block;
+    cudaStream_t const stream = make_stream();
+    cr_assert_eq(open_pool(1, INT64_MAX), RA_OK);
+    cr_assert_eq(ra_pool_alloc(pool, RA_MEM_QKV, UNIT, (ra_stream *)stream, &block), RA_OK);
+    cr_assert(ra_device_lose());
+    int64_t const calls = standin.calls;
+    ra_pool_free(pool, (ra_stream *)stream, &block);
+    cr_expect_eq(standin.calls, calls);
+    close_pool();
+    cr_expect_eq(said.errors + said.warnings, 0, "%s", said.line);
+}

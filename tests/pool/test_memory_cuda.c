@@ -400,6 +400,9 @@ Test(memory_cuda, an_error_that_stays_is_said_once_and_loses_the_gpu)
     cr_expect_eq(ra_device_taken(&bytes), RA_ERR_CUDA);
     cr_expect_not(memory.ops->event_is_over(&memory, event));
     memory.ops->event_free(&memory, event);
+    int64_t const calls = standin.calls;
+    cr_expect_eq(memory.ops->event_record(&memory, NULL, &event), RA_ERR_CUDA);
+    cr_expect_eq(standin.calls, calls, "its streams may have no room for more");
     memory.ops->free(&memory, data, 4096);
     host.ops->free(&host, page, 4096);
     cr_expect_eq(said.errors + said.warnings, 1, "%s", said.line);
