@@ -208,7 +208,7 @@ static ra_status take_buffer(ra_ring *ring, size_t bytes, ra_block *block)
         ring->buffers != ring->pool ? ra_pool_available(ring->buffers, &available) : RA_OK;
     if (status != RA_OK)
         return status;
-    if (available < (int64_t)bytes)
+    if (available < (int64_t)ra_pool_round(ring->buffers, bytes))
         (void)ra_pool_trim(ring->pool, 0);
     return ra_pool_alloc(ring->buffers, RA_MEM_COMM_BUFFER, bytes, ring->kernel->stream, block);
 }

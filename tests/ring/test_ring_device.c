@@ -215,6 +215,45 @@ Test(ring_device, gives_no_memory_back_beside_messages)
     ring_job_free(&job);
 }
 
+/* Leaves the kernels' pool with 32 MiB that are idle, of 40 that were in use. */
+static ra_status init_and_leave_idle(ra_kernel *kernel)
+{
+    ra_block first, second;
+    ra_status status = late.init(kernel);
+    if (status != RA_OK)
+        return status;
+    status = ra_pool_alloc(kernel->pool, RA_MEM_WORKSPACE, 8 << 20, NULL, &first);
+    if (status == RA_OK)
+        status = ra_pool_alloc(kernel->pool, RA_MEM_WORKSPACE, 32 << 20, NULL, &second);
+    cr_assert_eq(status, RA_OK);
+    ra_pool_free(kernel->pool, NULL, &first); /* what is taken next has it returned */
+    ra_pool_free(kernel->pool, NULL, &second);
+    return RA_OK;
+}
+
+/* The last of the buffers fit beside idle memory by their bytes, but not by NCCL's units. */
+Test(ring_device, idle_memory_makes_way_for_whole_units_of_buffers)
+{
+    device_maker *make = ra_comm_create_nccl;
+    late = late_kernels();
+    ra_kernel_ops ops = late;
+    ops.init = init_and_leave_idle;
+    ring_job job = make_job(3, 2, RA_SCHEDULE_DIRECT);
+    job.wrap_comm = wrap_on_gpu;
+    job.wrap_context = &make;
+    job.kernel = &ops;
+    job.two_pools = true;
+    job.pool_mode = RA_POOL_SIZE_CLASS;
+    job.limit_bytes = 41 << 20;
+    cr_assert_eq(ra_memory_device(0, &job.kernel_memory), RA_OK);
+    ring_job_run(&job);
+    cr_expect_eq(job.status, RA_OK, "%s", ra_status_name(job.status));
+    cr_expect_eq(said.errors, 0, "%s", said.line);
+    cr_expect_eq(job.leaked_bytes, 0);
+    cr_expect_geq(job.peak_bytes, 40 << 20);
+    ring_job_free(&job);
+}
+
 /* Messages in many pieces. */
 static ra_comm *wrap_in_pieces(void *context, int rank, ra_comm *host)
 {
