@@ -135,44 +135,45 @@ static void describe(hwloc_topology_t machine, hwloc_const_cpuset_t usable, ra_t
         hwloc_get_nbobjs_inside_cpuset_by_type(machine, usable, HWLOC_OBJ_PU);
 }
 
-static void drop_machine(hwloc_topology_t machine, hwloc_bitmap_t usable)
-{
-    hwloc_bitmap_free(usable); /* NULL is fine */
-    hwloc_topology_destroy(machine);
-}
-
 ra_status ra_topology_read(ra_topology *topology_out)
 {
     hwloc_topology_t machine;
+    ra_status status = RA_OK;
+    ra_topology topology;
     if (hwloc_topology_init(&machine) != 0)
         return ra_refuse_memory("the machine's topology");
     hwloc_bitmap_t const usable = hwloc_bitmap_alloc();
     if (usable == NULL) {
-        drop_machine(machine, usable);
-        return ra_refuse_memory("the machine's topology");
+        status = ra_refuse_memory("the machine's topology");
+        goto out_drop;
     }
     /* Cores that are forbidden stay, so that core numbers mean the same to every rank of a host. */
     if (hwloc_topology_set_flags(machine, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED) != 0 ||
         hwloc_topology_load(machine) != 0) {
         ra_log(RA_LOG_ERROR, "hwloc cannot read this machine's topology (%s): give compute.threads",
                strerror(errno));
-        drop_machine(machine, usable);
-        return RA_ERR_UNSUPPORTED;
+        status = RA_ERR_UNSUPPORTED;
+        goto out_drop;
     }
     hwloc_const_cpuset_t const allowed = hwloc_topology_get_allowed_cpuset(machine);
     if (hwloc_get_cpubind(machine, usable, HWLOC_CPUBIND_THREAD) != 0)
         hwloc_bitmap_copy(usable, allowed); /* a system without binding: all that is allowed */
     ra_openmp_places_add(usable);
     hwloc_bitmap_and(usable, usable, allowed);
-    describe(machine, usable, topology_out);
-    topology_out->quota_cpus = ra_quota_read("");
-    drop_machine(machine, usable);
-    if (topology_out->usable_cores == 0) {
+    describe(machine, usable, &topology);
+    topology.quota_cpus = ra_quota_read("");
+    if (topology.usable_cores == 0) {
         ra_log(RA_LOG_ERROR, "none of this machine's %d cores may be used: give compute.threads",
-               topology_out->cores);
-        return RA_ERR_UNSUPPORTED;
+               topology.cores);
+        status = RA_ERR_UNSUPPORTED;
+        goto out_drop;
     }
-    return RA_OK;
+    *topology_out = topology;
+
+out_drop:
+    hwloc_bitmap_free(usable); /* NULL is fine */
+    hwloc_topology_destroy(machine);
+    return status;
 }
 
 static bool ends_with(const char *text, const char *end)
@@ -220,7 +221,8 @@ ra_status ra_topology_read_recorded(const char *recorded, const char *cpus,
     *topology_out = topology;
 
 out_drop:
-    drop_machine(machine, usable);
+    hwloc_bitmap_free(usable);
+    hwloc_topology_destroy(machine);
     return status;
 }
 

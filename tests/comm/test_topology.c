@@ -8,6 +8,7 @@
 #include <criterion/criterion.h>
 #include <sched.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const char two_packages[] = "package:2 numa:1 l3:2 l2:4 l1:1 core:1 pu:2";
@@ -180,6 +181,24 @@ Test(topology, sees_the_binding_of_this_thread)
     cr_expect_eq(bound.cores, all.cores);
     cr_expect_eq(bound.usable_cores, 1);
     cr_expect_eq(bound.usable_hardware_threads, 1);
+}
+
+/* As if this process, on the first core, were on a machine whose cpuset leaves the second alone. */
+Test(topology, of_which_nothing_may_be_used_is_one_line_and_writes_nothing)
+{
+    ra_topology t = {.cores = 77};
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(0, &one);
+    if (sched_setaffinity(0, sizeof(one), &one) != 0)
+        cr_skip_test("CPU 0 is not this process's");
+    cr_assert_eq(setenv("HWLOC_XMLFILE", MACHINES "/vm_1_of_2_cores.xml", 1), 0);
+    cr_assert_eq(setenv("HWLOC_THISSYSTEM", "1", 1), 0);
+    contract_capture_log();
+    cr_expect_eq(ra_topology_read(&t), RA_ERR_UNSUPPORTED);
+    cr_expect_eq(contract_count_lines("none of this machine's 2 cores", ""), 1);
+    cr_expect_eq(contract_count_lines("", ""), 1);
+    cr_expect_eq(t.cores, 77);
 }
 
 Test(topology, divides_cores_and_time)
