@@ -283,29 +283,24 @@ static void fill(const ra_predict_job *job, const ra_predict_bytes *totals, ra_p
     }
     if (job->has_crossed)
         out->sent_bytes = job->crossed_bytes;
-    /* Cutting maps takes scratch, which is not predicted. It is given back before the tensors come,
-       so it makes the peak only if it is larger than they are, as it may be if the maps are. */
-    if (!job->request->on_device && out->tilemap_bytes > out->floor_bytes)
-        out->exact = false;
 }
 
-/* That scratch may also raise the peak where a chunk meets many slices: the pieces of each, and
-   their order, take about SLICE_BYTES. Keys that others read in place are there already. */
-static ra_status look_at_scratch(const ra_predict_job *job, ra_prediction *out)
+/*
+ * Whether the peak may come before the tensors: while blocks are drawn or listed, or while maps are
+ * cut, whose scratch is not predicted. It grows with the pieces of slices that a chunk meets, from
+ * the room for FIRST on; each takes up to PIECE_BYTES, with its place in their order. Pairs of
+ * blocks, what kernels work in, and keys that others read in place are there already.
+ */
+static bool may_peak_before(const ra_predict_job *job, const ra_prediction *out)
 {
-    enum { SLICE_BYTES = 512, SMALL_BYTES = 64 << 10 };
-    int32_t const kv_heads = job->request->ring.kv_heads;
-    int64_t later =
-        out->peak_bytes - out->memory_bytes[RA_MEM_TILEMAP] - out->memory_bytes[RA_MEM_WORKSPACE];
-    double slices;
-    if (!out->exact || !out->counted || job->request->on_device)
-        return RA_OK;
+    enum { PIECE_BYTES = 512, FIRST = 16 };
+    int64_t const pairs = ra_predict_round_host(job, job->request->pair_bytes);
+    int64_t later = out->peak_bytes - pairs - out->memory_bytes[RA_MEM_TILEMAP] -
+                    out->memory_bytes[RA_MEM_WORKSPACE];
     if (job->schedule == RA_SCHEDULE_SHARED)
-        later -= ra_predict_keys_bytes(job, kv_heads, out->rows);
-    ra_status const status = ra_predict_slices(job, &slices);
-    if (status == RA_OK && SLICE_BYTES * slices > (double)ra_max_i64(later, SMALL_BYTES))
-        out->exact = false;
-    return status;
+        later -= ra_predict_keys_bytes(job, job->request->ring.kv_heads, out->rows);
+    return job->making_bytes + pairs > out->peak_bytes ||
+           PIECE_BYTES * (job->pieces + FIRST) > later;
 }
 
 static ra_status make_pattern(ra_predict_job *job)
@@ -329,6 +324,7 @@ static ra_status make_pattern(ra_predict_job *job)
         return status;
     ra_ledger_read(job->ledger, &taken);
     job->pattern_bytes = taken.current_bytes[RA_MEM_TILEMAP];
+    job->making_bytes = taken.reserved_peak_bytes;
     return RA_OK;
 }
 
@@ -376,9 +372,8 @@ ra_status ra_predict(const ra_predict_request *request, ra_prediction *predictio
         ra_predict_linear(&job, &out);
     } else if (status == RA_OK) {
         fill(&job, totals, &out);
-        status = look_at_scratch(&job, &out);
-        if (status == RA_OK)
-            status = ra_predict_end_times(&job, &times, &out);
+        out.exact = out.exact && (request->on_device || !may_peak_before(&job, &out));
+        status = ra_predict_end_times(&job, &times, &out);
     }
     ra_predict_free_times(&times);
     ra_predict_free_plans(&job, plans);

@@ -97,6 +97,8 @@ typedef struct ra_predict_job {
     ra_pattern *pattern;  /* if random blocks are too many, with all of them kept */
     ra_pattern *diagonal; /* the blocks that are surely kept; NULL: the pattern is exact */
     int64_t pattern_bytes;
+    int64_t making_bytes; /* the most that making it took */
+    int64_t pieces;       /* most strips of a chunk, among all maps */
 
     int ranks;
     ra_layout layout;        /* the one at hand; its imbalance is measured here */

@@ -167,6 +167,7 @@ ra_status ra_predict_map(ra_predict_job *job, ra_heads heads, const ra_rowset *q
         choose_rows(&m, heads);
         status = count_layers(&m, heads, chunks_max, &layers, &size);
     }
+    job->pieces = ra_max_i64(job->pieces, m.strips.most + m.bands.most);
     ra_strips_free(&m);
     if (status != RA_OK)
         return status;

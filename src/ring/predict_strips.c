@@ -35,7 +35,10 @@ static bool make(const ra_strip_mapper *m, const ra_slice *s, const ra_row_piece
 
 ra_status ra_strips_push(ra_strip_list *list, const ra_strip *strip)
 {
-    return ra_predict_push(&list->items, &list->count, &list->room, strip, sizeof(*strip));
+    ra_status const status =
+        ra_predict_push(&list->items, &list->count, &list->room, strip, sizeof(*strip));
+    list->most = ra_max_i64(list->most, list->count);
+    return status;
 }
 
 static ra_status gather(void *context, const ra_slice *slice)

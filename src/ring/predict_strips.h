@@ -19,6 +19,7 @@ typedef struct ra_strip {
 typedef struct ra_strip_list {
     ra_strip *items;
     int64_t count, room;
+    int64_t most; /* that were there at a time */
 } ra_strip_list;
 
 /* Blocks [begin, end) of keys that are all of one kind. */
