@@ -173,10 +173,9 @@ ra_status ra_config_members_apply(ra_config_layer *layer, const ra_yaml_node *ma
         bool const top = prefix[0] == '\0';
         if (top && mapping == layer->yaml->root && is_of_file(node->key))
             continue; /* other functions read these */
-        int const length =
-            snprintf(path, sizeof(path), "%s%s%s", prefix, top ? "" : ".", node->key);
-        status = length < PATH_BYTES_MAX ? path_apply(layer, path, node)
-                                         : refuse_unknown(layer, node, node->key);
+        /* No key or section is so long that one that is cut here would be another. */
+        snprintf(path, sizeof(path), "%s%s%s", prefix, top ? "" : ".", node->key);
+        status = path_apply(layer, path, node);
     }
     return status;
 }
@@ -284,12 +283,11 @@ ra_status ra_config_set_apply(ra_config *config, const char *giver, const char *
         return ra_yaml_refuse(layer.yaml, 0, 0, "expected KEY=VALUE, as in shape.seq=64K");
     if (equals[1] == '\0')
         return ra_yaml_refuse(layer.yaml, 0, 0, "no value; null gives a key its default");
-    int const length = snprintf(path, sizeof(path), "%.*s", (int)(equals - set), set);
+    snprintf(path, sizeof(path), "%.*s", (int)(equals - set), set);
     ra_status status = ra_yaml_init(name, false, equals + 1, strlen(equals + 1), &yaml);
     if (status != RA_OK)
         return status;
-    status = length < PATH_BYTES_MAX ? path_apply(&layer, path, yaml.root)
-                                     : refuse_unknown(&layer, yaml.root, path);
+    status = path_apply(&layer, path, yaml.root);
     ra_yaml_fini(&yaml);
     return status;
 }
