@@ -180,18 +180,42 @@ Test(bench_sweep, is_named_where_a_list_stands_outside_it)
     cr_expect_null(strstr(said.line, "in the file's section sweep"), "%s", said.line);
 }
 
-/* 101 x 100 combinations: a hundred more than the most. */
-Test(bench_sweep, too_many_combinations_are_refused)
+/* A sweep of so many repetitions with 100 numbers of heads. */
+static const char *sweep_of(int repeats)
 {
     static char yaml[4096];
-    ra_config config = {0};
     size_t used = (size_t)snprintf(yaml, sizeof(yaml), "sweep: {job.repeat: [1");
-    for (int i = 2; i <= 101; i++)
+    for (int i = 2; i <= repeats; i++)
         used += (size_t)snprintf(yaml + used, sizeof(yaml) - used, ",%d", i);
     used += (size_t)snprintf(yaml + used, sizeof(yaml) - used, "], shape.heads: [1");
     for (int i = 2; i <= 100; i++)
         used += (size_t)snprintf(yaml + used, sizeof(yaml) - used, ",%d", i);
     snprintf(yaml + used, sizeof(yaml) - used, "]}");
+    return yaml;
+}
+
+Test(bench_sweep, as_many_combinations_as_are_allowed_are_taken)
+{
+    int64_t count = 0;
+    ra_config config = {0};
+    cr_assert_eq(parse(sweep_of(100), NULL, &config), RA_OK, "%s", said.line);
+    cr_expect_eq(config.sweep_points, RA_SWEEP_POINTS_MAX);
+    cr_expect_eq(ra_config_count_jobs(&config, NULL, &count), RA_OK);
+    cr_expect_eq(count, RA_SWEEP_POINTS_MAX);
+    config.variant_count = 2;
+    cr_expect_eq(ra_config_count_jobs(&config, NULL, &count), RA_ERR_CONFIG);
+    cr_expect_not_null(strstr(said.line, "in 2 variants are 20000, more than 10000"), "%s",
+                       said.line);
+    cr_expect_eq(ra_config_count_jobs(&config, "one", &count), RA_OK);
+    config.variant_count = 0;
+    ra_config_fini(&config);
+}
+
+/* 101 x 100 combinations: a hundred more than the most. */
+Test(bench_sweep, too_many_combinations_are_refused)
+{
+    ra_config config = {0};
+    const char *yaml = sweep_of(101);
     cr_assert_eq(parse(yaml, NULL, &config), RA_ERR_CONFIG);
     cr_expect_not_null(strstr(said.line, "shape.heads: more than 10000 points"), "%s", said.line);
     static const char *const sets[] = {"shape.heads=2"};
@@ -214,6 +238,24 @@ Test(bench_sweep, combinations_that_contradict_are_found_by_the_check)
         cr_expect_eq(ra_config_check(&config, 1), RA_OK, "%s", said.line);
         ra_config_fini(&config);
     }
+    /* Also those that are given after the sweep, and those that only another point's option is
+       against. */
+    const char *const set = "memory.pattern_cache.bytes=2M";
+    ra_config_source picked = {.sets = &set, .set_count = 1, .pick.sweep_point = 2};
+    ra_config over = {0};
+    cr_assert_eq(parse(yaml, &picked, &over), RA_OK, "%s", said.line);
+    cr_expect_eq(over.cache_mode, RA_CACHE_OFF);
+    cr_expect_eq(ra_config_check(&over, 1), RA_OK, "%s", said.line);
+    ra_config_fini(&over);
+    static const char rates[] = "pattern.blocks: {rates: [3], density: 0.5}\n"
+                                "sweep: {pattern.blocks.kind: [dilated_sparse, random]}\n";
+    for (int64_t point = 1; point <= 2; point++) {
+        picked = (ra_config_source){.pick.sweep_point = point};
+        cr_assert_eq(parse(rates, &picked, &over), RA_OK, "%s", said.line);
+        cr_expect_eq(ra_config_check(&over, 1), point == 1 ? RA_ERR_CONFIG : RA_OK, "%s",
+                     said.line);
+        ra_config_fini(&over);
+    }
     static const char bad[] = "shape.heads: 6\nsweep: {shape.kv_heads: [3, 4]}\n";
     for (int64_t point = 1; point <= 2; point++) {
         ra_config config = {0};
@@ -223,4 +265,13 @@ Test(bench_sweep, combinations_that_contradict_are_found_by_the_check)
         ra_config_fini(&config);
     }
     cr_expect_not_null(strstr(said.line, "job.yaml:2:29: shape.kv_heads"), "%s", said.line);
+    /* So are those between keys alone, which a configuration without points is refused for. */
+    static const char host[] = "comm.backend: nccl\nsweep: {compute.backend: [cuda, cpu]}\n";
+    for (int64_t point = 1; point <= 2; point++) {
+        ra_config config = {0};
+        ra_config_source const source = {.pick.sweep_point = point};
+        cr_assert_eq(parse(host, &source, &config), RA_OK, "%s", said.line);
+        cr_expect_eq(ra_config_check(&config, 1), point == 1 ? RA_OK : RA_ERR_CONFIG);
+        ra_config_fini(&config);
+    }
 }

@@ -85,6 +85,35 @@ Test(config, what_lies_outside_a_range_is_refused_for_every_key)
     }
 }
 
+static void takes(const ra_config_key *key, const char *text)
+{
+    char problem[RA_VALUE_PROBLEM_MAX];
+    const ra_yaml_node *at = NULL;
+    ra_config_value value = {0};
+    ra_yaml_node const node = {.kind = RA_YAML_SCALAR, .text = text};
+    cr_expect_eq(ra_config_value_read(key, &node, &value, &at, problem), RA_OK, "%s: %s", key->path,
+                 problem);
+}
+
+Test(config, the_ends_of_a_range_are_allowed_for_every_key)
+{
+    for (int i = 0; i < ra_config_key_count; i++) {
+        const ra_config_key *key = &ra_config_keys[i];
+        bool const integer =
+            key->type == RA_KEY_INT32 || key->type == RA_KEY_INT64 || key->type == RA_KEY_BYTES;
+        for (int high = 0; high < 2; high++) {
+            char text[64] = "";
+            if (integer || key->type == RA_KEY_TIME)
+                snprintf(text, sizeof(text), "%lld%s", (long long)(high ? key->max : key->min),
+                         integer ? "" : "ms");
+            else if (key->type == RA_KEY_REAL)
+                snprintf(text, sizeof(text), "%.17g", high ? key->real_max : key->real_min);
+            if (text[0] != '\0')
+                takes(key, text);
+        }
+    }
+}
+
 static const char all_keys[] =
     "shape: {batch: 2, seq: 6K, heads: 6, kv_heads: 3, head_dim: 96, dtype: f16, scale: 0.125}\n"
     "pattern:\n"
@@ -193,6 +222,23 @@ Test(config, json_reads_back_as_the_same_configuration)
     round_trips("ring: {variant: base}\nshape: {scale: 1e-7}\n");
 }
 
+/* Integers of JSON are signed. */
+Test(config, json_has_seeds_as_integers_up_to_the_largest)
+{
+    static const char *const seeds[] = {"9223372036854775807", "9223372036854775808"};
+    for (int i = 0; i < 2; i++) {
+        char text[64];
+        snprintf(text, sizeof(text), "job: {seed: %s}\n", seeds[i]);
+        ra_config config = parse(text);
+        json_t *json = ra_config_to_json(&config);
+        const json_t *seed = json_object_get(json_object_get(json, "job"), "seed");
+        cr_expect(i == 0 ? json_integer_value(seed) == INT64_MAX
+                         : json_is_string(seed) && strcmp(json_string_value(seed), seeds[i]) == 0);
+        json_decref(json);
+        ra_config_fini(&config);
+    }
+}
+
 Test(config, what_a_report_says_of_a_job_is_a_job)
 {
     static const char *const texts[] = {
@@ -239,6 +285,14 @@ Test(config, sizes_are_powers_of_1024_and_never_overflow)
     cr_assert_eq(config.seq, 65536);
     cr_assert_eq(config.seed, 1 << 30);
     ra_config_fini(&config);
+    config = parse("shape: {seq: +64}\n");
+    cr_assert_eq(config.seq, 64);
+    ra_config_fini(&config);
+    /* Which would be -1, 64 and 3. */
+    REFUSES_SET("pattern.window.left=18446744073709551615", "pattern.window.left");
+    REFUSES_SET("shape.seq=18446744073709551680", "shape.seq");
+    REFUSES_SET("shape.seq=18446744073709551619", "shape.seq");
+    REFUSES_SET("shape.scale=1-2", "shape.scale");
     REFUSES_SET("shape.seq=128Q", "128Q", "shape.seq", "KiB");
     REFUSES_SET("shape.seq=1.5K", "1.5K");
     REFUSES_SET("shape.seq=1 K", "1 K");
@@ -259,8 +313,14 @@ Test(config, a_mistake_names_file_line_column_key_and_the_nearest_name)
     REFUSES("seq: 5\n", "job.yaml:1:1:", "'shape.seq'");
     REFUSES("pattern:\n  widnow: {left: 3}\n", "job.yaml:2:3:", "'pattern.window'");
     REFUSES("zzzzzzzzzzzzz: 5\n", "unknown key", "--help-config");
+    REFUSES("mode: off\n", "job.yaml:1:1:", "'memory.pool.mode'"); /* the shorter of two */
+    REFUSES("variant: {a: {}}\n", "job.yaml:1:1:", "'variants'");
+    REFUSES("sweeps: {shape.seq: [5]}\n", "job.yaml:1:1:", "'sweep'");
     REFUSES("ring:\n  layout: zigzga\n", "job.yaml:2:11:", "ring.layout", "'zigzag'");
     REFUSES("pattern:\n  documents:\n  - 10\n  - ten\n", "job.yaml:4:5:", "item 2");
+    cr_expect_null(strstr(said.line, "sweep"), "of a key that takes a list: %s", said.line);
+    REFUSES("shape: {dtype: float32}\n", "job.yaml:1:16:", "'f32'");
+    REFUSES("compute: {backend: gpu}\n", "job.yaml:1:20:", "'cuda'"); /* not 'cpu' */
     REFUSES("shape: 5\n", "job.yaml:1:8:", "section");
     REFUSES("- 5\n", "job.yaml:1:1:");
     REFUSES("just text\n", "job.yaml:1:1:");
@@ -294,6 +354,33 @@ Test(config, set_wins_over_variant_and_variant_over_file)
     cr_assert_not_null(strstr(said.line, "'small'"), "%s", said.line);
     source.pick.variant = "empty";
     cr_assert_eq(parse_with(text, &source, &config), RA_OK);
+    ra_config_fini(&config);
+}
+
+Test(config, a_variant_that_is_not_there_says_what_to_give)
+{
+    static const char *const cases[][3] = {
+        {"variants: {first: {}}\n", "zzzzzzzz", "its first is 'first'"},
+        {"", "base", "for base itself give --set ring.variant=base"},
+        {"variants: {zzzzzzzz: {}}\n", "ring", "for ring itself give --set ring.variant=ring"},
+        {"", "lean", "variants are a section of the --config file"},
+        {"variants:\n", "lean", "variants are a section of the --config file"}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        ra_config config = {0};
+        ra_config_source const source = {.pick.variant = cases[i][1]};
+        cr_assert_eq(parse_with(cases[i][0], &source, &config), RA_ERR_CONFIG, "%s", cases[i][1]);
+        cr_expect_not_null(strstr(said.line, cases[i][2]), "%s", said.line);
+    }
+}
+
+/* Of a file with tensors the number is known when it is read. */
+Test(config, key_value_heads_are_as_many_as_heads_unless_a_file_says)
+{
+    ra_config config = parse("shape: {heads: 6}\n");
+    cr_expect_eq(config.kv_heads, 6);
+    ra_config_fini(&config);
+    config = parse("shape: {heads: 6}\njob: {input: in.safetensors}\n");
+    cr_expect_eq(config.kv_heads, 0);
     ra_config_fini(&config);
 }
 
@@ -332,6 +419,10 @@ Test(config, null_gives_back_the_default)
     config = parse("pattern: {window: {}, documents: [], blocks: , dilated: ~}\nring:\n");
     cr_assert_null(config.pattern.documents);
     ra_config_fini(&config);
+    config = parse("variants:\nsweep: {shape: , pattern.causal: [true]}\nshape: {seq: 10}\n");
+    cr_expect_eq(config.seq, 10, "a sweep over nothing");
+    cr_expect_eq(config.variant_count, 0);
+    ra_config_fini(&config);
 }
 
 Test(config, sets_that_are_no_sets_are_refused)
@@ -344,6 +435,37 @@ Test(config, sets_that_are_no_sets_are_refused)
     REFUSES_SET("sweep={shape.seq: [5]}", "--set sweep", "at the top");
     REFUSES_SET("shape={sweep: {shape.seq: [5]}}", "shape.sweep", "unknown key");
     REFUSES_SET("shape.seq=5\nshape: 3", "--set");
+}
+
+/* A word of the command line comes as it is, not as YAML. */
+Test(config, a_name_that_reports_could_not_hold_is_refused)
+{
+    static const char *const names[] = {"a\x01", "caf\xe9", ""};
+    for (int i = 0; i < 3; i++) {
+        ra_config config = {0};
+        ra_config_source const source = {.output = names[i]};
+        cr_expect_eq(parse_with("", &source, &config), RA_ERR_CONFIG, "name %d", i);
+        cr_expect_not_null(strstr(said.line, i < 2 ? "UTF-8 text" : "empty"), "%s", said.line);
+    }
+}
+
+Test(config, a_file_may_have_16_mib_and_no_more)
+{
+    char path[] = "/tmp/ringattn_config_XXXXXX";
+    int const fd = mkstemp(path);
+    cr_assert_geq(fd, 0);
+    for (int more = 0; more < 2; more++) {
+        char *text = NULL;
+        size_t bytes = 0;
+        cr_assert_eq(ftruncate(fd, RA_CONFIG_BYTES_MAX + more), 0);
+        cr_expect_eq(ra_config_read_file("configuration", path, &text, &bytes),
+                     more == 0 ? RA_OK : RA_ERR_CONFIG);
+        cr_expect_eq(bytes, more == 0 ? RA_CONFIG_BYTES_MAX : 0);
+        free(text);
+    }
+    cr_expect_not_null(strstr(said.line, "larger than 16 MiB"), "%s", said.line);
+    close(fd);
+    unlink(path);
 }
 
 /* Of a file that is not to be taken. */

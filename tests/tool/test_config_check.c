@@ -9,6 +9,9 @@ Test(config_check, contradictions_between_keys_are_refused_at_one_of_them)
     REFUSES("shape: {heads: 7}\nshape.kv_heads: 14\n", "multiple");
     REFUSES("shape: {seq: 10}\npattern:\n  documents: [3, 4]\n", "job.yaml:3:3:", "sum to 7", "10");
     REFUSES("pattern: {dilated: {segments: [8, 16], rates: [1]}}\n", "one for each");
+    REFUSES("pattern: {dilated: {segments: [8], rates: [1, 2]}}\n", "one for each");
+    REFUSES("attention: {mask: dense_blocks}\nmemory: {pattern_cache: {mode: lazy}}\n",
+            "memory.pattern_cache.mode", "never kept");
     REFUSES("pattern: {dilated: {segments: [8, 16]}}\n", "go together");
     REFUSES("pattern: {dilated: {rates: [8, 16]}}\n", "go together");
     REFUSES("pattern: {dilated: {heads: grouped}}\n", "no effect");
@@ -32,9 +35,33 @@ Test(config_check, sizes_are_refused_from_the_first_that_overflows_on)
 {
     REFUSES("shape: {seq: 1G, heads: 1, head_dim: 128, batch: 1M}\n", "below 2^57");
     REFUSES("shape: {seq: 1G, heads: 2, head_dim: 16}\n", "below 2^61");
+    REFUSES("shape: {seq: 1G, heads: 1, head_dim: 16}\n"
+            "pattern.dilated: {segments: [64, 128], rates: [1, 2]}\n",
+            "branches 2", "below 2^61");
     ra_config config = parse("shape: {seq: 1G, heads: 1, head_dim: 16}\n");
     cr_expect_eq(ra_config_check(&config, 1), RA_OK);
     ra_config_fini(&config);
+    config = parse("shape: {seq: 1G, heads: 2, head_dim: 16}\n");
+    cr_expect_eq(ra_config_check_plan(&config, 1), RA_OK, "a plan does not count them one by one");
+    ra_config_fini(&config);
+}
+
+/* The key that is to blame is the one that somebody gave, where the other comes from tensors. */
+Test(config_check, heads_of_a_file_are_held_against_the_key_that_was_given)
+{
+    static const char *const given[] = {"shape: {heads: 6}\n", "shape: {kv_heads: 4}\n"};
+    static const char *const says[] = {"job.yaml:1:9: shape.heads: shape.heads (6)",
+                                       "job.yaml:1:9: shape.kv_heads: shape.heads (6)"};
+    for (int i = 0; i < 2; i++) {
+        char text[100];
+        snprintf(text, sizeof(text), "%sjob: {input: in}\n", given[i]);
+        ra_config config = parse(text);
+        config.heads = 6;
+        config.kv_heads = 4;
+        cr_expect_eq(ra_config_check(&config, 1), RA_ERR_CONFIG);
+        cr_expect_not_null(strstr(said.line, says[i]), "%s", said.line);
+        ra_config_fini(&config);
+    }
 }
 
 Test(config_check, linear_attention_refuses_what_does_not_go_with_it)

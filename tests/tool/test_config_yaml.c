@@ -75,6 +75,11 @@ Test(config_yaml, knows_where_everything_stood)
     cr_assert_str_eq(c->text, "q");
     cr_assert_null(c->next);
     ra_yaml_fini(&yaml);
+    yaml = parse("x: 1\n  \ny:\n\nz: 1\n"); /* what is not there, where its key stands */
+    cr_assert_eq(yaml.root->first->next->kind, RA_YAML_NULL);
+    cr_assert_eq(yaml.root->first->next->line, 3);
+    cr_assert_eq(yaml.root->first->next->column, 1);
+    ra_yaml_fini(&yaml);
 }
 
 Test(config_yaml, tells_nothing_from_the_text_null)
@@ -119,6 +124,7 @@ Test(config_yaml, refuses_what_it_does_not_read)
     refuses("--- 1\n--- 2\n", 12, "second document");
     refuses("[a]: 1\n", 7, "a.yaml:1:");
     refuses("{a: 1, a: 2}\n", 13, "duplicate key 'a'");
+    refuses("a:\n  1\na: 2\n", 12, "a.yaml:3:1: duplicate key 'a' (first in line 1)");
     refuses("a: \"\\0\"\n", 8, "control characters");
     refuses("a: \"\\ud800\"\n", 12, "UTF8");
     refuses("a: 1\0b: 2\n", 10, "a.yaml:1:5: this is a control character");
@@ -136,9 +142,11 @@ Test(config_yaml, refuses_what_it_does_not_read)
     refuses("%YAML 1.2\n---\na: 1\n", 19, "a.yaml:1:1: a line begins with %");
     refuses("a: 1\n...\n%TAG ! x\n", 18, "a.yaml:3:1: a line begins with %");
     refuses("\xef\xbb\xbf%YAML 1.2\n", 13, "begins with %");
+    refuses("a: 1\r%TAG ! x\r", 14, "begins with %");
     refuses("%,\xe0\x94\x97", 5, "not UTF-8");    /* libfyaml would never return */
     refuses("a: \xc0\x80\n", 6, "not UTF-8");     /* longer than needed */
     refuses("a: \xed\xa0\x80\n", 7, "not UTF-8"); /* half of a pair */
+    refuses("a: \xf4\x90\x80\x80\n", 8, "a.yaml:1:4: this is not UTF-8"); /* past the last one */
 }
 
 Test(config_yaml, bounds_depth_width_and_number)
