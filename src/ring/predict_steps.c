@@ -147,7 +147,8 @@ static const ra_need *need_of_team(const planning *p, int rank, int distance)
         asked = forward ? count - 1 : 0;
     int const of = (asked - distance + count) % count;
     int const same = ra_teams_member(teams, of, place);
-    return &p->needs[asked][same >= 0 ? same : ra_teams_member(teams, of, 0)];
+    RA_ASSERT(same >= 0); /* only the last team may be smaller, and it is none of these */
+    return &p->needs[asked][same];
 }
 
 /* All rows of an owner. */
