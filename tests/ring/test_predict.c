@@ -457,22 +457,22 @@ Test(predict, finds_the_edges_of_shards_that_are_not_looked_at_whole)
 
 /* Run a job with a cache, and compare what that keeps, and what it does not, with the prediction.
  */
-static void expect_kept_bytes(ring_job *job, ra_cache_mode mode)
+static void expect_kept(ring_job *job, ra_cache_mode mode, int64_t entries, int64_t bytes)
 {
     ra_ledger_snapshot standing[RANKS_MOST];
     ra_prediction prediction;
     job->standing = standing;
     for (int r = 0; r < job->ranks; ++r) {
         ra_pattern_cache_config const config = {
-            .mode = mode, .entries = 64, .bytes = 1 << 24, .memory = ra_memory_host()};
+            .mode = mode, .entries = entries, .bytes = bytes, .memory = ra_memory_host()};
         cr_assert_eq(ra_pattern_cache_create(&config, &job->caches[r]), RA_OK);
     }
     ring_job_run(job);
     cr_assert_eq(job->status, RA_OK);
     ra_predict_request request = request_for(job, 1);
     request.cache = mode;
-    request.cache_entries = 64;
-    request.cache_bytes = 1 << 24;
+    request.cache_entries = entries;
+    request.cache_bytes = bytes;
     cr_assert_eq(ra_predict(&request, &prediction), RA_OK);
     int64_t const kept = standing[prediction.fullest_rank].current_bytes[RA_MEM_PATTERN_CACHE];
     cr_expect(kept > 0 || mode == RA_CACHE_LAZY);
@@ -484,6 +484,11 @@ static void expect_kept_bytes(ring_job *job, ra_cache_mode mode)
     ra_prediction_fini(&prediction);
     for (int r = 0; r < job->ranks; ++r)
         ra_pattern_cache_destroy(job->caches[r]);
+}
+
+static void expect_kept_bytes(ring_job *job, ra_cache_mode mode)
+{
+    expect_kept(job, mode, 64, 1 << 24);
     ring_job_free(job);
 }
 
@@ -546,6 +551,87 @@ Test(predict, is_exact_where_a_cache_has_an_entry_for_every_map)
                      (long long)request.cache_entries);
         ra_prediction_fini(&p);
     }
+    ring_job_free(&job);
+}
+
+/* All alike, as those of dense attention are, so that it does not matter which are kept. */
+Test(predict, counts_as_many_maps_as_a_cache_has_room_for)
+{
+    enum { MAPS = 4 };
+    ring_job job = ring_job_waves(MAPS, MAPS * 400, 8, 0, RA_SCHEDULE_DIRECT);
+    ra_prediction p;
+    job.config.layout = RA_LAYOUT_CONTIGUOUS;
+    job.pattern.causal = false;
+    for (int r = 0; r < MAPS; ++r)
+        job.hosts[r] = r;
+    ra_predict_request request = request_for(&job, 1);
+    request.cache = RA_CACHE_EAGER;
+    request.cache_entries = MAPS;
+    request.cache_bytes = 1 << 24;
+    cr_assert_eq(ra_predict(&request, &p), RA_OK);
+    int64_t const bytes = p.memory_bytes[RA_MEM_PATTERN_CACHE] / MAPS;
+    ra_prediction_fini(&p);
+    for (int most = 1; most <= MAPS; ++most) {
+        expect_kept(&job, RA_CACHE_EAGER, most, 1 << 24);
+        expect_kept(&job, RA_CACHE_EAGER, 64, most * bytes);
+    }
+    ring_job_free(&job);
+}
+
+/* Each rank has rows that others need, and passes on those of others besides. */
+Test(predict, takes_the_same_sums_whether_rows_hop_or_not)
+{
+    ring_job job = ring_job_heads(3, 192, 1, 1, 8, RA_BF16);
+    int64_t bytes[2];
+    job.config.layout = RA_LAYOUT_CONTIGUOUS;
+    job.pattern.causal = false;
+    ra_predict_request request = request_for(&job, 1);
+    request.stores = (ra_stored_grads){.dq = true, .dkv = true};
+    for (int hops = 0; hops < 2; ++hops) {
+        ra_prediction p;
+        request.ring.schedule = hops == 1 ? RA_SCHEDULE_RING : RA_SCHEDULE_DIRECT;
+        cr_assert_eq(ra_predict(&request, &p), RA_OK);
+        bytes[hops] = p.memory_bytes[RA_MEM_ACCUMULATOR];
+        ra_prediction_fini(&p);
+    }
+    cr_expect_eq(bytes[0], bytes[1], "%lld and %lld bytes", (long long)bytes[0],
+                 (long long)bytes[1]);
+    ring_job_free(&job);
+}
+
+/* Rank 1 passes a row of rank 0 on to rank 2, and has none that another needs: nothing is added to
+   the gradients of its keys, which a kernel may store at once. Its many runs make it the fullest.
+ */
+Test(predict, takes_no_sums_for_rows_that_are_only_passed_on)
+{
+    enum { ROWS = 64, PAIRS = 2 * ROWS + 1 + ROWS * ROWS / 2 };
+    static int32_t pairs[PAIRS][2];
+    int count = 0;
+    for (int32_t i = 0; i < 3 * ROWS; ++i)
+        for (int32_t j = i / ROWS == 1 ? ROWS : i; j < 2 * ROWS || j == i; j += 2) {
+            pairs[count][0] = i, pairs[count++][1] = j;
+            if (i / ROWS != 1)
+                break;
+        }
+    pairs[count][0] = 2 * ROWS, pairs[count++][1] = 0;
+    cr_assert_eq(count, PAIRS);
+    ring_job job = ring_job_heads(3, 3 * ROWS, 1, 1, 1, RA_BF16);
+    ra_prediction p;
+    job.config.layout = RA_LAYOUT_CONTIGUOUS;
+    job.config.schedule = RA_SCHEDULE_RING;
+    job.pattern.causal = false;
+    job.pattern.blocks_kind = RA_BLOCKS_LIST;
+    job.pattern.block_size = 1;
+    job.pattern.block_pairs = (const int32_t(*)[2])pairs;
+    job.pattern.block_pair_count = PAIRS;
+    ra_predict_request request = request_for(&job, 1);
+    request.stores = (ra_stored_grads){.dq = true, .dkv = true};
+    cr_assert_eq(ra_predict(&request, &p), RA_OK);
+    cr_expect_eq(p.fullest_rank, 1);
+    cr_expect_gt(p.sent_bytes, 0);
+    cr_expect_eq(p.memory_bytes[RA_MEM_ACCUMULATOR], ROWS * (int64_t)sizeof(float), "delta: %lld",
+                 (long long)p.memory_bytes[RA_MEM_ACCUMULATOR]);
+    ra_prediction_fini(&p);
     ring_job_free(&job);
 }
 

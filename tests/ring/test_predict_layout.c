@@ -96,14 +96,14 @@ static test_choice choice_of_ring(const ra_pattern_config *config, int64_t seq, 
 }
 
 static ra_prediction predict(const ra_pattern_config *config, int64_t seq, int ranks,
-                             int ranks_per_node)
+                             int ranks_per_node, ra_layout_kind layout)
 {
     ra_predict_request const request = {.ring = {.batch = 1,
                                                  .seq = seq,
                                                  .heads = HEADS,
                                                  .kv_heads = HEADS,
                                                  .dim = 16,
-                                                 .layout = RA_LAYOUT_AUTO,
+                                                 .layout = layout,
                                                  .schedule = RA_SCHEDULE_AUTO,
                                                  .head_groups = 1},
                                         .pattern = config,
@@ -125,7 +125,7 @@ static int compare(const test_case *t, int64_t seq, int ranks, int per_node)
     test_arrays arrays;
     ra_pattern_config const config = config_of(t, seq, &arrays);
     test_choice const ring = choice_of_ring(&config, seq, ranks, per_node);
-    ra_prediction p = predict(&config, seq, ranks, per_node);
+    ra_prediction p = predict(&config, seq, ranks, per_node, RA_LAYOUT_AUTO);
     bool const same = !p.left_out[ring.kind];
     cr_expect_eq((int64_t)p.live_pairs, ring.live_pairs, "%s, seq %lld, %d ranks: %g, not %lld",
                  t->name, (long long)seq, ranks, p.live_pairs, (long long)ring.live_pairs);
@@ -154,6 +154,26 @@ Test(predict_layout, of_many_ranks_is_the_one_that_the_ring_takes, .timeout = 60
     cr_assert_geq(same, tried * 9 / 10, "%d of %d could be compared", same, tried);
 }
 
+/* Query i has i + 1 pairs. Two stripes have a row more than the others, which are between those
+   that are followed: the mean is that of all of them. */
+Test(predict_layout, of_short_stripes_is_as_uneven_as_all_of_them_are)
+{
+    enum { RANKS = 200, SEQ = 25 * RANKS + 2 };
+    ra_pattern_config config = ra_pattern_config_dense();
+    double pairs[RANKS] = {0}, most = 0, sum = 0;
+    config.causal = true;
+    for (int i = 0; i < SEQ; ++i)
+        pairs[i % RANKS] += i + 1;
+    for (int r = 0; r < RANKS; ++r) {
+        most = pairs[r] > most ? pairs[r] : most;
+        sum += pairs[r];
+    }
+    ra_prediction prediction = predict(&config, SEQ, RANKS, 1, RA_LAYOUT_STRIPED);
+    cr_expect_float_eq(prediction.imbalance, most * RANKS / sum, 1e-12, "%g, not %g",
+                       prediction.imbalance, most * RANKS / sum);
+    ra_prediction_fini(&prediction);
+}
+
 /* Chunks of queries stand for others: those at both ends of a shard see the rows of its neighbours.
  */
 Test(predict_layout, a_sampled_window_reaches_into_both_neighbours)
@@ -163,7 +183,7 @@ Test(predict_layout, a_sampled_window_reaches_into_both_neighbours)
     config.blocks_kind = RA_BLOCKS_LOCAL_WINDOW;
     config.block_size = 1;
     config.block_width = WIDTH;
-    ra_prediction prediction = predict(&config, SEQ, 3, 1);
+    ra_prediction prediction = predict(&config, SEQ, 3, 1, RA_LAYOUT_AUTO);
     cr_expect_not(prediction.counted);
     cr_expect_eq(prediction.layout, RA_LAYOUT_CONTIGUOUS);
     cr_expect_eq(prediction.sent_bytes, 4 * WIDTH * ROW_BYTES, "%g", prediction.sent_bytes);
@@ -175,7 +195,7 @@ Test(predict_layout, is_the_first_of_layouts_that_are_alike)
 {
     ra_pattern_config const dense = ra_pattern_config_dense();
     for (int64_t seq = 1; seq <= 4096; seq *= 64) {
-        ra_prediction prediction = predict(&dense, seq, 2, 1);
+        ra_prediction prediction = predict(&dense, seq, 2, 1, RA_LAYOUT_AUTO);
         cr_expect_eq(prediction.layout, RA_LAYOUT_CONTIGUOUS, "%lld tokens: %s", (long long)seq,
                      ra_layout_name(prediction.layout));
         ra_prediction_fini(&prediction);

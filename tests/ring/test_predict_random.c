@@ -172,6 +172,52 @@ Test(predict_random, expects_what_is_drawn_of_windows_of_few_blocks, .timeout = 
     }
 }
 
+/* Where nothing is left to chance both are exact, and so is what a cache keeps of each map. With
+   four documents a word less in its key would be a line less. */
+Test(predict_random, of_blocks_on_the_diagonal_alone_is_what_is_drawn)
+{
+    static const int64_t documents[] = {250, 250, 250, 250};
+    for (int ranks = 1; ranks <= 8; ++ranks)
+        for (int layout = 0; layout <= RA_LAYOUT_STRIPED; layout += RA_LAYOUT_STRIPED) {
+            random_case c = {.pattern = ra_pattern_config_dense()};
+            ra_prediction p[2];
+            c.pattern.blocks_kind = RA_BLOCKS_RANDOM;
+            c.pattern.block_size = 16;
+            c.pattern.block_density = 0;
+            c.pattern.documents = documents;
+            c.pattern.document_count = 4;
+            c.request = (ra_predict_request){.ring = {.batch = 1,
+                                                      .seq = 1000,
+                                                      .heads = 4,
+                                                      .kv_heads = 2,
+                                                      .dim = 64,
+                                                      .head_groups = 1,
+                                                      .layout = (ra_layout_kind)layout,
+                                                      .schedule = RA_SCHEDULE_DIRECT},
+                                             .pattern = &c.pattern,
+                                             .ranks = ranks,
+                                             .ranks_per_node = 1,
+                                             .tile_rows = 16,
+                                             .cache = RA_CACHE_EAGER,
+                                             .cache_entries = 100,
+                                             .cache_bytes = 1 << 24,
+                                             .memory_bytes = INT64_MAX};
+            for (int expected = 0; expected < 2; ++expected) {
+                c.request.drawn_rows_max = expected;
+                cr_assert_eq(ra_predict(&c.request, &p[expected]), RA_OK);
+                cr_expect_eq(p[expected].blocks_expected, expected == 1);
+            }
+            cr_expect_gt(p[0].memory_bytes[RA_MEM_PATTERN_CACHE], 0);
+            cr_expect_eq(p[1].memory_bytes[RA_MEM_PATTERN_CACHE],
+                         p[0].memory_bytes[RA_MEM_PATTERN_CACHE],
+                         "%d ranks, layout %d: %lld, not %lld", ranks, layout,
+                         (long long)p[1].memory_bytes[RA_MEM_PATTERN_CACHE],
+                         (long long)p[0].memory_bytes[RA_MEM_PATTERN_CACHE]);
+            ra_prediction_fini(&p[0]);
+            ra_prediction_fini(&p[1]);
+        }
+}
+
 Test(predict_random, plans_a_billion_tokens_over_4096_ranks)
 {
     ra_pattern_config pattern = ra_pattern_config_dense();

@@ -264,6 +264,57 @@ Test(rounds, that_were_tried_leave_a_prediction_as_sure_as_it_is)
     ra_prediction_fini(&p);
 }
 
+/* One query sees every step-th key, and the first of each rank one of every rank. */
+static int64_t list_pairs(int64_t seq, int ranks, int64_t step, int32_t (*pairs)[2])
+{
+    int64_t count = 0;
+    for (int64_t k = 0; k < seq; k += step, ++count)
+        pairs[count][0] = (int32_t)(seq / 2 + seq / ranks / 2), pairs[count][1] = (int32_t)k;
+    for (int r = 0; r < ranks; ++r)
+        for (int from = 0; from < ranks; ++from, ++count) {
+            pairs[count][0] = (int32_t)(seq / ranks * r);
+            pairs[count][1] = (int32_t)(seq / ranks * from);
+        }
+    return count;
+}
+
+/* Twice as many maps of so many slices would be refused, so they are not tried. */
+Test(rounds, of_a_prediction_are_none_that_it_could_not_look_at)
+{
+    enum { MANY = 64, TOKENS = 200000, PAIRS_MOST = TOKENS + MANY * MANY };
+    static int32_t pairs[PAIRS_MOST][2];
+    ra_pattern_config pattern = ra_pattern_config_dense();
+    ra_predict_request request = {.ring = {.batch = 1,
+                                           .seq = TOKENS,
+                                           .heads = 1,
+                                           .kv_heads = 1,
+                                           .dim = 16,
+                                           .layout = RA_LAYOUT_CONTIGUOUS,
+                                           .schedule = RA_SCHEDULE_DIRECT,
+                                           .comm_buffers = 2,
+                                           .tensors_follow = true},
+                                  .pattern = &pattern,
+                                  .ranks = MANY,
+                                  .ranks_per_node = 1,
+                                  .tile_rows = 64,
+                                  .threads = 1};
+    pattern.blocks_kind = RA_BLOCKS_LIST;
+    pattern.block_size = 1;
+    pattern.block_pairs = (const int32_t(*)[2])pairs;
+    for (int64_t step = 2; step <= 4; step += 2) {
+        ra_prediction p;
+        pattern.block_pair_count = list_pairs(TOKENS, MANY, step, pairs);
+        request.memory_bytes = INT64_MAX;
+        cr_assert_eq(ra_predict(&request, &p), RA_OK);
+        request.memory_bytes = p.peak_bytes - 1;
+        ra_prediction_fini(&p);
+        cr_assert_eq(ra_predict(&request, &p), RA_OK, "every key of %lld", (long long)step);
+        cr_expect_eq(p.rounds, step == 2 ? 1 : 2, "every key of %lld: %d", (long long)step,
+                     p.rounds);
+        ra_prediction_fini(&p);
+    }
+}
+
 Test(rounds, end_before_the_steps_get_too_many)
 {
     ra_ring_config config = {.schedule = RA_SCHEDULE_AUTO};

@@ -304,6 +304,25 @@ Test(plan, says_where_it_does_not_follow_the_hops_that_a_run_makes)
     }
 }
 
+/* Where a byte is missing for one round, it takes two, in which nothing hops. */
+Test(plan, leaves_no_hops_out_where_it_takes_several_rounds)
+{
+    static const char apart[] = "ranks_per_node: 1\n";
+    static const char job[] = "plan --ranks 65 --hardware apart.yaml " SHAPE
+                              "--set shape.seq=256K --set ring.head_groups=2";
+    char line[512];
+    command_file_write("apart.yaml", apart, strlen(apart));
+    json_t *plan = plan_point_of(0, job);
+    long long const peak = integer(plan, "peak_bytes");
+    cr_expect(json_is_true(member(plan, "hops_left_out")));
+    json_decref(plan);
+    snprintf(line, sizeof(line), "%s --set memory.limit=%lld", job, peak - 1);
+    plan = plan_point_of(0, line);
+    cr_expect_gt(integer(plan, "rounds"), 1);
+    cr_expect(json_is_false(member(plan, "hops_left_out")));
+    json_decref(plan);
+}
+
 Test(plan, finds_the_longest_sequence_for_a_memory)
 {
     static const char job[] = "--ranks 3 --set pattern.causal=true --set memory.limit=8M "
@@ -533,6 +552,82 @@ Test(plan, sends_of_many_ranks_are_what_each_of_them_needs)
                          cases[i].network_bytes);
         json_decref(plan);
     }
+}
+
+/* Of the last rank, which has most pairs: its own, then those of the ranks before it. */
+Test(plan, steps_say_whose_rows_they_hold)
+{
+    static const struct {
+        const char *schedule;
+        int steps, held_from[4]; /* -1: of both ranks of a node */
+    } cases[] = {{"ring", 4, {3, 2, 1, 0}}, {"direct", 4, {3, 2, 1, 0}}, {"shared", 2, {-1, -1}}};
+    static const char pairs[] = "ranks_per_node: 2\nshares_memory: true\n";
+    command_file_write("pairs.yaml", pairs, strlen(pairs));
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char line[300];
+        snprintf(line, sizeof(line),
+                 "plan --ranks 4 --hardware pairs.yaml " SHAPE
+                 "--set pattern.causal=true --set ring.layout=contiguous --set ring.schedule=%s",
+                 cases[i].schedule);
+        json_t *const plan = plan_point_of(0, line);
+        const json_t *steps = member(plan, "steps");
+        cr_expect_eq(json_array_size(steps), (size_t)cases[i].steps, "%s", cases[i].schedule);
+        for (int s = 0; s < cases[i].steps; s++) {
+            const json_t *from = member(json_array_get(steps, (size_t)s), "held_from");
+            cr_expect_eq(json_is_null(from) ? -1 : json_integer_value(from), cases[i].held_from[s],
+                         "%s, step %d", cases[i].schedule, s);
+        }
+        json_decref(plan);
+    }
+}
+
+/* Rows of 128 bytes; rank 16, which has a row more than most, sends to ranks that are not followed.
+   The first or the last rank, a document of its own, is none that stands for these. */
+Test(plan, steps_of_many_ranks_send_what_ranks_between_the_ends_need)
+{
+    static const char *const cases[] = {
+        "--set 'pattern.documents=[4099,65]' --set pattern.window.left=255 "
+        "--set pattern.window.right=0",
+        "--set 'pattern.documents=[64,4100]' --set pattern.window.left=0 "
+        "--set pattern.window.right=255"};
+    static const char apart[] = "ranks_per_node: 1\n";
+    command_file_write("apart.yaml", apart, strlen(apart));
+    for (int i = 0; i < 2; i++) {
+        char line[500];
+        double sent = 0;
+        json_t *step;
+        size_t s;
+        snprintf(line, sizeof(line),
+                 "plan --ranks 65 --hardware apart.yaml " SHAPE
+                 "--set shape.seq=4164 --set ring.schedule=direct --set ring.layout=contiguous %s",
+                 cases[i]);
+        json_t *const plan = plan_point_of(0, line);
+        json_array_foreach(member(plan, "steps"), s, step) sent += real(step, "sent_bytes");
+        cr_expect_eq(integer(json_array_get(member(plan, "steps"), 0), "held_from"), 16, "%s",
+                     cases[i]);
+        cr_expect_eq(sent, 255 * 128, "%s: %g", cases[i], sent);
+        json_decref(plan);
+    }
+}
+
+/* Two ranks a node. Of each, the second has rows that the next node needs; rank 33, whose document
+   begins before it, is the first followed one with all of its pairs, and so the one of the steps.
+ */
+Test(plan, steps_of_many_ranks_send_what_the_same_place_of_other_nodes_does)
+{
+    static const char pairs[] = "ranks_per_node: 2\nshares_memory: true\n";
+    command_file_write("pairs.yaml", pairs, strlen(pairs));
+    json_t *const plan = plan_point_of(
+        0, "plan --ranks 66 --hardware pairs.yaml " SHAPE
+           "--set shape.seq=4224 --set 'pattern.documents=[64,960,1024,2176]' "
+           "--set pattern.causal=true --set pattern.window.left=63 --set ring.layout=contiguous");
+    double sent = 0;
+    json_t *step;
+    size_t s;
+    json_array_foreach(member(plan, "steps"), s, step) sent += real(step, "sent_bytes");
+    cr_expect_str_eq(text(plan, "schedule"), "shared");
+    cr_expect_eq(sent, 63 * 128, "%g", sent);
+    json_decref(plan);
 }
 
 /* Some stripes of few rows, which may all be below the mean, stand for all. */

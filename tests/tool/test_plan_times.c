@@ -200,3 +200,43 @@ Test(plan_times, of_steps_are_left_out_without_a_machine)
                  4, "%s", result.out);
     cr_expect_eq(command_count_lines(result.out, " ms"), 0, "%s", result.out);
 }
+
+/* Rank 20 is followed besides, for its long document. The last rank, which is behind it, waits for
+   a quarter of another's rows, and computes 3 documents and the second half of one of twice that.
+ */
+Test(plan_times, steps_of_the_slowest_rank_are_its_own_though_a_busier_one_is_followed)
+{
+    enum { RANKS = 65, SHARD = 1 << 17, PART = SHARD / 4, HEADS = 4 };
+    static const char slow[] = "name: slow network\nranks: 65\nranks_per_node: 1\n"
+                               "peak_tflops: {bf16: 100}\nforward: {bf16: {efficiency: 1}}\n"
+                               "network: {gb_per_s: 0.001}\n";
+    static char job[4096] = "pattern: {causal: true, documents: [";
+    for (int i = 0; i < 4 * RANKS; i++) {
+        bool const is_long = i == 4 * 20, is_across = i == 4 * (RANKS - 1) - 1;
+        snprintf(job + strlen(job), sizeof(job) - strlen(job), "%s%d", i > 0 ? ", " : "",
+                 is_long     ? SHARD
+                 : is_across ? 2 * PART
+                             : PART);
+        i += is_long ? 3 : is_across;
+    }
+    strcat(job, "]}\n");
+    command_file_write("slow.yaml", slow, strlen(slow));
+    command_file_write("job.yaml", job, strlen(job));
+    char line[400];
+    snprintf(line, sizeof(line),
+             "plan --config job.yaml --hardware slow.yaml --ranks %d --set compute.threads=1 "
+             "--set shape.seq=%d --set shape.heads=%d --set shape.head_dim=16 "
+             "--set ring.layout=contiguous --set ring.schedule=direct",
+             RANKS, RANKS * SHARD, HEADS);
+    json_t *const plan = plan_point_of(0, line);
+    double const part = PART,
+                 pairs = 3 * part * (part + 1) / 2 + part * part + part * (part + 1) / 2;
+    double sum = 0;
+    json_t *step;
+    size_t i;
+    json_array_foreach(member(plan, "steps"), i, step) sum += real(step, "live_pairs");
+    cr_expect_eq(integer(plan, "slowest_rank"), RANKS - 1);
+    cr_expect_eq(integer(plan, "ranks_followed"), 9);
+    cr_expect_float_eq(sum / (HEADS * pairs), 1, 1e-6, "%.9g pairs, not %.9g", sum, HEADS * pairs);
+    json_decref(plan);
+}
