@@ -313,7 +313,7 @@ template <class Element, int DIM> struct forward_wgmma {
             bringing::meet(); /* the unit and its first block are known */
             bring_queries(f, u.work, shared, n, blocks);
             if (!u.work.there)
-                return;
+                break;
             if (u.begins) /* tiles write after it, since they wait for values, which come after */
                 forward_missed_rows<bringing, FORWARD_OUTPUT>(f, u.work);
             late = false;
@@ -325,6 +325,8 @@ template <class Element, int DIM> struct forward_wgmma {
                 bring_values(f, shared, last);
             blocks = last + 1;
         }
+        copies_commit();
+        copies_wait(); /* no thread ends before what it copies is there */
     }
 
     /* ---- products: of all keys of a block, or of a half of them ---- */
