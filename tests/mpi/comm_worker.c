@@ -67,12 +67,15 @@ static int run_healthy(ra_comm *comm, char **arguments)
     return failures + !finalised;
 }
 
+/* Who sees the file may end the job, so it is there with its content or not at all. */
 static void touch(const char *folder, const char *what, int rank, int64_t content)
 {
-    char path[4096];
+    char path[4096], written[sizeof(path) + 8];
     snprintf(path, sizeof(path), "%s/%s.%d", folder, what, rank);
-    FILE *const file = fopen(path, "w");
-    if (file == NULL || fprintf(file, "%lld\n", (long long)content) < 0 || fclose(file) != 0)
+    snprintf(written, sizeof(written), "%s.new", path);
+    FILE *const file = fopen(written, "w");
+    if (file == NULL || fprintf(file, "%lld\n", (long long)content) < 0 || fclose(file) != 0 ||
+        rename(written, path) != 0)
         exit(91);
 }
 
