@@ -171,6 +171,15 @@ Test(predict, is_exactly_what_the_ledger_and_the_counters_of_a_ring_say, .timeou
     cr_assert_leq(sampled, SAMPLED_MOST, "%d of %d jobs were not looked at whole", sampled, CASES);
 }
 
+/* Blocks of a list that outlives the job. */
+static void keep_pairs(ring_job *job, int32_t (*pairs)[2], int64_t count, int64_t block_size)
+{
+    job->pattern.blocks_kind = RA_BLOCKS_LIST;
+    job->pattern.block_size = block_size;
+    job->pattern.block_pairs = (const int32_t(*)[2])pairs;
+    job->pattern.block_pair_count = count;
+}
+
 /* Query 0 sees every other key, and the others none; a list of so many pairs, some of them again
    and again. */
 static ring_job job_of_one_busy_row(int ranks, int64_t seq, int32_t dim, int64_t pair_count)
@@ -186,10 +195,7 @@ static ring_job job_of_one_busy_row(int ranks, int64_t seq, int32_t dim, int64_t
     job.config.schedule = RA_SCHEDULE_AUTO;
     job.config.backward = false;
     job.pattern.causal = false;
-    job.pattern.blocks_kind = RA_BLOCKS_LIST;
-    job.pattern.block_size = 1;
-    job.pattern.block_pairs = (const int32_t(*)[2])pairs;
-    job.pattern.block_pair_count = pair_count;
+    keep_pairs(&job, pairs, pair_count, 1);
     return job;
 }
 
@@ -501,10 +507,7 @@ Test(predict, counts_the_list_of_blocks_that_a_pattern_cache_keeps_with_each_map
         pairs[i][0] = i % ROWS, pairs[i][1] = (i % ROWS + (i < ROWS)) % ROWS;
     ring_job job = ring_job_waves(2, ROWS * 16, 8, 0, RA_SCHEDULE_DIRECT);
     job.config.layout = RA_LAYOUT_CONTIGUOUS;
-    job.pattern.blocks_kind = RA_BLOCKS_LIST;
-    job.pattern.block_size = 16;
-    job.pattern.block_pairs = (const int32_t(*)[2])pairs;
-    job.pattern.block_pair_count = PAIRS;
+    keep_pairs(&job, pairs, PAIRS, 16);
     expect_kept_bytes(&job, RA_CACHE_EAGER);
 }
 
@@ -620,10 +623,7 @@ Test(predict, takes_no_sums_for_rows_that_are_only_passed_on)
     job.config.layout = RA_LAYOUT_CONTIGUOUS;
     job.config.schedule = RA_SCHEDULE_RING;
     job.pattern.causal = false;
-    job.pattern.blocks_kind = RA_BLOCKS_LIST;
-    job.pattern.block_size = 1;
-    job.pattern.block_pairs = (const int32_t(*)[2])pairs;
-    job.pattern.block_pair_count = PAIRS;
+    keep_pairs(&job, pairs, PAIRS, 1);
     ra_predict_request request = request_for(&job, 1);
     request.stores = (ra_stored_grads){.dq = true, .dkv = true};
     cr_assert_eq(ra_predict(&request, &p), RA_OK);
