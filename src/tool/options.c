@@ -163,6 +163,16 @@ static bool files_taken(ra_command command)
     return entry != NULL && entry->takes_files;
 }
 
+static ra_status file_take(ra_options *options, const char *path)
+{
+    if (path[0] == '\0') {
+        ra_log(RA_LOG_ERROR, "a file's name is empty");
+        return RA_ERR_CONFIG;
+    }
+    options->files[options->file_count++] = path;
+    return RA_OK;
+}
+
 /* The value in "KEY VALUE", "KEY =VALUE" and "KEY = VALUE", behind KEY; NULL: there is none. */
 static const char *stray_value(char **argv, int at)
 {
@@ -226,12 +236,8 @@ static ra_status arguments_take(int argc, char **argv, ra_options *options, cons
     for (int at = has_command ? 2 : 1; at < argc && status == RA_OK && !helped; at++) {
         const ra_option_entry *entry = NULL;
         const char *value = NULL;
-        if (argv[at][0] == '\0' && files_taken(command)) {
-            ra_log(RA_LOG_ERROR, "a file's name is empty");
-            return RA_ERR_CONFIG;
-        }
         if (argv[at][0] != '-' && files_taken(command)) {
-            options->files[options->file_count++] = argv[at];
+            status = file_take(options, argv[at]);
             continue;
         }
         if (argv[at][0] != '-')
