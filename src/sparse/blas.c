@@ -44,13 +44,18 @@ static void core_set(void)
 #endif
 }
 
+/* Address space that costs no memory, or MAP_FAILED. */
+static void *map(int mib)
+{
+    return mmap(NULL, (size_t)mib << 20, PROT_READ | PROT_WRITE,
+                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+}
+
 /* Newer ones (0.3.29) ask for a buffer as they are loaded, too, and likewise without end. */
 static bool has_room(void)
 {
-    size_t const bytes = (size_t)RA_BLAS_ROOM_MIB << 20; /* for a buffer of 128 MiB, and itself */
-    void *const room =
-        mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    return room != MAP_FAILED && munmap(room, bytes) == 0;
+    void *const room = map(RA_BLAS_ROOM_MIB); /* for a buffer of 128 MiB, and itself */
+    return room != MAP_FAILED && munmap(room, (size_t)RA_BLAS_ROOM_MIB << 20) == 0;
 }
 
 /*
@@ -169,8 +174,7 @@ bool ra_blas_reserve(int callers, int helpers)
     void *begin = room_begin;
     if (mib > room_mib) {
         room_unmap(room_mib);
-        begin = mmap(NULL, (size_t)mib << 20, PROT_READ | PROT_WRITE,
-                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        begin = map(mib);
     }
     bool const found = begin != MAP_FAILED;
     if (found) {
