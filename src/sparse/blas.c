@@ -160,6 +160,19 @@ static void room_give(room *of, int count)
     pthread_mutex_unlock(&room_mutex);
 }
 
+/* Make the room larger; the smaller one stays where that is refused. */
+static bool room_grow(int mib)
+{
+    void *const begin =
+        room_mib > 0 ? mremap(room_begin, (size_t)room_mib << 20, (size_t)mib << 20, MREMAP_MAYMOVE)
+                     : map(mib);
+    if (begin == MAP_FAILED)
+        return false;
+    room_begin = begin;
+    room_mib = mib;
+    return true;
+}
+
 static int more_than(const room *of, int count)
 {
     return count > of->wanted ? count - of->wanted : 0;
@@ -171,15 +184,8 @@ bool ra_blas_reserve(int callers, int helpers)
     int const more_callers = more_than(&of_callers, callers);
     int const more_helpers = more_than(&of_helpers, helpers);
     int const mib = room_mib + more_callers * of_callers.mib + more_helpers * of_helpers.mib;
-    void *begin = room_begin;
-    if (mib > room_mib) {
-        room_unmap(room_mib);
-        begin = map(mib);
-    }
-    bool const found = begin != MAP_FAILED;
+    bool const found = mib == room_mib || room_grow(mib);
     if (found) {
-        room_begin = begin;
-        room_mib = mib;
         of_callers.wanted += more_callers;
         of_helpers.wanted += more_helpers;
     }

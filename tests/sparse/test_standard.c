@@ -1,4 +1,5 @@
 /* The table that materialises its scores: what it holds when, and what it refuses. */
+#include "ringattn/blas.h"
 #include "ringattn/kernel.h"
 #include "sparse/mapped.h"
 #include "support/captured_log.h"
@@ -207,4 +208,30 @@ Test(standard, a_matrix_that_passes_the_limit_fails_its_pass_and_leaves_nothing)
         expect_matrices(&f, 0, fitting);
         fixture_free(&f);
     }
+}
+
+static long mapped_pages(void)
+{
+    long pages = 0;
+    FILE *const file = fopen("/proc/self/statm", "r");
+    cr_assert_not_null(file);
+    cr_assert_eq(fscanf(file, "%ld", &pages), 1);
+    fclose(file);
+    return pages;
+}
+
+/* Else OpenBLAS asks for the buffers of a pass that has begun, and for ever where there is none. */
+Test(standard, room_for_buffers_stays_where_more_is_refused)
+{
+    enum { TOO_MANY = 1 << 21 }; /* 256 TiB */
+    if (ra_kernel_standard() == NULL)
+        cr_skip_test("OpenBLAS is not installed");
+    cr_assert(ra_blas_reserve(2, 0));
+    long const pages = mapped_pages();
+    cr_assert_not(ra_blas_reserve(TOO_MANY, 0));
+    cr_assert_geq(mapped_pages(), pages);
+    cr_assert(ra_blas_reserve(3, 0));
+    cr_assert_gt(mapped_pages(), pages);
+    ra_blas_release();
+    cr_assert_lt(mapped_pages(), pages);
 }
