@@ -153,8 +153,9 @@ static void add_tile(ra_map_builder *b, const piece *group, const part *queries,
     close_run(b);
     if (b->tiles != NULL) {
         int64_t const stride = group->s.q_stride;
-        b->tiles[b->tile_count] = (ra_tile){(int32_t)(group->residue + queries->begin * stride),
-                                            (int32_t)stride, (int32_t)count, (uint32_t)run_begin};
+        b->tiles[b->tile_count] =
+            (ra_tile){(int32_t)(group->residue + queries->begin * stride),
+                      (int32_t)(count > 1 ? stride : 1), (int32_t)count, (uint32_t)run_begin};
     }
     ++b->tile_count;
 }

@@ -133,3 +133,33 @@ Test(tilemap, more_rows_than_it_can_number_are_refused_in_one_line)
     ra_pattern_destroy(pattern);
     poison_pool_end(ledger, pool);
 }
+
+/* As a key by itself. */
+Test(tilemap, a_query_too_far_from_the_next_one_for_int32_has_stride_1)
+{
+    static const int64_t far = (int64_t)1 << 32, segment = 2 * far;
+    ra_range const first = {0, 1, 8};
+    ra_pattern_config config = ra_pattern_config_dense();
+    config.segments = &segment;
+    config.rates = &far;
+    config.branch_count = 1;
+    ra_ledger *ledger;
+    ra_pool *pool;
+    ra_pattern *pattern;
+    ra_rowset rows;
+    ra_tilemap map;
+    poison_pool_begin(&ledger, &pool);
+    cr_assert_eq(ra_pattern_create(&config, segment, 1, pool, &pattern), RA_OK);
+    cr_assert_eq(ra_rowset_init(pool, &first, 1, &rows), RA_OK);
+    ra_map_request const request = {pattern, {0, 1, 1}, &rows, &rows, TILE_ROWS, false};
+    cr_assert_eq(ra_tilemap_init(&request, pool, &map), RA_OK);
+    cr_assert_eq(map.live_pairs, 1);
+    cr_assert_eq(map.tiles[0].q_count, 1);
+    cr_assert_eq(map.tiles[0].q_stride, 1);
+    cr_assert_eq(map.runs[0].k_count, 1);
+    cr_assert_eq(map.runs[0].k_stride, 1);
+    ra_tilemap_fini(pool, &map);
+    ra_rowset_fini(pool, &rows);
+    ra_pattern_destroy(pattern);
+    poison_pool_end(ledger, pool);
+}
