@@ -60,7 +60,7 @@ static inline void load_row(ra_dtype dtype, const void *from, int32_t dim, float
         break;
     }
     for (; d < dim; ++d)
-        to[d] = ra_dtype_load(dtype, from, d);
+        to[d] = dtype_load(dtype, from, d);
     for (int32_t const end = pad_dim(dim); d < end; ++d)
         to[d] = 0;
 }
@@ -84,7 +84,7 @@ static inline void store_row(ra_dtype dtype, const float *restrict from, int32_t
         break;
     }
     for (; d < dim; ++d)
-        ra_dtype_store(dtype, to, d, from[d]);
+        dtype_store(dtype, to, d, from[d]);
 }
 
 /* Sum of products of two rows; scratch: two padded rows. */
