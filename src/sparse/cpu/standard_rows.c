@@ -150,15 +150,27 @@ void ra_standard_count_pairs(const ra_tilemap *map, int32_t head, int64_t row,
 float ra_standard_mask_row(float *scores, const float *weights, int64_t keys)
 {
     float top = -INFINITY, most = 0;
-    for (int64_t k = 0; k < keys; ++k) {
-        float const score = weights[k] != 0 ? scores[k] : -INFINITY;
-        scores[k] = score;
-        top = score > top ? score : top; /* a NaN is no top, and stays NaN */
+    vec tops = vec_splat(top), mosts = {0};
+    int64_t k = 0;
+    for (; k + LANES <= keys; k += LANES) {
+        vec const weight = vec_load(weights + k);
+        vec const score = vec_select(weight != 0.0f, vec_load(scores + k), vec_splat(-INFINITY));
+        vec_store(scores + k, score);
+        tops = vec_max(score, tops); /* a NaN is no top, and stays NaN */
+        mosts = vec_max(weight, mosts);
+    }
+    for (int i = 0; i < LANES; ++i) {
+        top = tops[i] > top ? tops[i] : top;
+        most = mosts[i] > most ? mosts[i] : most;
+    }
+    for (; k < keys; ++k) {
+        scores[k] = weights[k] != 0 ? scores[k] : -INFINITY;
+        top = scores[k] > top ? scores[k] : top;
         most = weights[k] > most ? weights[k] : most;
     }
     if (most <= 1)
         return top;
-    for (int64_t k = 0; k < keys; ++k) {
+    for (k = 0; k < keys; ++k) {
         if (weights[k] > 1)
             scores[k] += logf(weights[k]);
         top = scores[k] > top ? scores[k] : top;
@@ -200,13 +212,23 @@ float ra_standard_weigh_row(const float *scores, float *weights, int64_t keys, f
 
 void ra_standard_scale_row(float *weights, int64_t keys, float factor)
 {
-    for (int64_t k = 0; k < keys; ++k)
+    int64_t k = 0;
+    for (; k + LANES <= keys; k += LANES) {
+        vec const weight = vec_load(weights + k);
+        vec_store(weights + k, vec_select(weight != 0.0f, weight * factor, (vec){0}));
+    }
+    for (; k < keys; ++k)
         weights[k] = weights[k] != 0 ? weights[k] * factor : 0;
 }
 
 void ra_standard_grad_row(const float *weights, const float *dweights, float delta, float *dscores,
                           int64_t keys)
 {
-    for (int64_t k = 0; k < keys; ++k)
+    int64_t k = 0;
+    for (; k + LANES <= keys; k += LANES) {
+        vec const weight = vec_load(weights + k), dweight = vec_load(dweights + k);
+        vec_store(dscores + k, vec_select(weight != 0.0f, weight * (dweight - delta), (vec){0}));
+    }
+    for (; k < keys; ++k)
         dscores[k] = weights[k] != 0 ? weights[k] * (dweights[k] - delta) : 0;
 }
