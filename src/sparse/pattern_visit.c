@@ -27,9 +27,11 @@ static interval meet(interval a, interval b)
     return (interval){ra_max_i64(a.begin, b.begin), ra_min_i64(a.end, b.end)};
 }
 
-/* The rows `origin` + stride * x of an interval. */
+/* The rows `origin` + stride * x of an interval; most strides are 1, and need no division. */
 static ra_range rows_of(interval rows, int64_t origin, int64_t stride)
 {
+    if (stride == 1)
+        return (ra_range){rows.begin, 1, ra_max_i64(0, rows.end - rows.begin)};
     int64_t const begin = origin + ra_div_ceil(rows.begin - origin, stride) * stride;
     return (ra_range){begin, stride, rows.end > begin ? (rows.end - begin - 1) / stride + 1 : 0};
 }
