@@ -71,7 +71,8 @@ static float row_factor(float sum)
     return sum == 0 ? 0 : 1.0f / sum;
 }
 
-/* Store a finished row: out, lse, and delta from the unrounded out. */
+/* Store a finished row: out, lse, and delta from the unrounded out. Without a key that is 0, and in
+   dilated patterns most rows have none. */
 static void store_row_output(const forward_head *f, int64_t row, const float *values, float top,
                              float sum)
 {
@@ -79,8 +80,9 @@ static void store_row_output(const forward_head *f, int64_t row, const float *va
     if (f->lse != NULL)
         f->lse[row] = row_lse(top, sum);
     if (f->delta != NULL)
-        f->delta[row] = dot_row(RA_F32, values, f->dout.dtype, head_row(f->dout, row), f->dim,
-                                f->scratch.weight);
+        f->delta[row] = sum == 0 ? 0
+                                 : dot_row(RA_F32, values, f->dout.dtype, head_row(f->dout, row),
+                                           f->dim, f->scratch.weight);
 }
 
 static void store_tile_output(const forward_head *f)
