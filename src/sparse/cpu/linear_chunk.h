@@ -179,17 +179,6 @@ static void transpose(const float *restrict from, int32_t rows, int32_t columns,
     }
 }
 
-static inline float dot_padded(const float *a, const float *b, int32_t dim_pad)
-{
-    vec sums = {0};
-    for (int32_t d = 0; d < dim_pad; d += LANES)
-        sums += vec_load(a + d) * vec_load(b + d);
-    float sum = 0;
-    for (int i = 0; i < LANES; ++i)
-        sum += sums[i];
-    return sum;
-}
-
 /* Pairs whose key comes after their query get weight 0, whatever they hold. */
 static void mask_later_keys(float *weights, int32_t n)
 {

@@ -87,20 +87,26 @@ static inline void store_row(ra_dtype dtype, const float *restrict from, int32_t
         dtype_store(dtype, to, d, from[d]);
 }
 
-/* Sum of products of two rows; scratch: two padded rows. */
+/* Sum of products of two padded rows. */
+static inline float dot_padded(const float *a, const float *b, int32_t dim_pad)
+{
+    vec sums = {0};
+    for (int32_t d = 0; d < dim_pad; d += LANES)
+        sums += vec_load(a + d) * vec_load(b + d);
+    float sum = 0;
+    for (int i = 0; i < LANES; ++i)
+        sum += sums[i];
+    return sum;
+}
+
+/* The same of rows of tensors; scratch: two padded rows. */
 static inline float dot_row(ra_dtype a_dtype, const void *a, ra_dtype b_dtype, const void *b,
                             int32_t dim, float *restrict scratch)
 {
     int32_t const dim_pad = pad_dim(dim);
     load_row(a_dtype, a, dim, scratch);
     load_row(b_dtype, b, dim, scratch + dim_pad);
-    vec sums = {0};
-    for (int32_t d = 0; d < dim_pad; d += LANES)
-        sums += vec_load(scratch + d) * vec_load(scratch + dim_pad + d);
-    float sum = 0;
-    for (int i = 0; i < LANES; ++i)
-        sum += sums[i];
-    return sum;
+    return dot_padded(scratch, scratch + dim_pad, dim_pad);
 }
 
 static inline void add_row(const float *restrict from, int32_t dim, float *restrict to)
