@@ -111,14 +111,7 @@ ra_status ra_standard_make(ra_standard_step *step, ra_block *block, float **matr
     return RA_OK;
 }
 
-static int32_t standard_tile_rows(ra_dtype dtype, int32_t dim)
-{
-    (void)dtype;
-    (void)dim;
-    return RA_STANDARD_QUERIES;
-}
-
-/* Moving rows, and delta if called by itself, are those of the CPU's table. */
+/* Tiles, moving rows, and delta if called by itself, are those of the CPU's table. */
 static size_t standard_workspace_bytes(const ra_kernel_use *use)
 {
     size_t const own = sizeof(float) * thread_floats(use->dim) * (size_t)use->threads;
@@ -134,7 +127,6 @@ static void make_table(void)
     the_table = *ra_kernel_cpu(RA_ISA_AUTO);
     the_table.name = "standard";
     the_table.takes_chunk_steps = false;
-    the_table.tile_rows = standard_tile_rows;
     the_table.workspace_bytes = standard_workspace_bytes;
     the_table.forward = ra_standard_forward;
     the_table.backward = ra_standard_backward;
