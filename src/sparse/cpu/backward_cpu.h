@@ -5,7 +5,8 @@
  *     dq += ds k
  *
  * and dims in the two that sum over the queries of the tile: dk += ds q, dv += p dout. Packed
- * copies contain the factors scale and log2(e): q both, for s; dout and delta scale, for ds.
+ * copies contain the factors scale and log2(e): q both, for s; dout and delta scale, for ds. Pairs
+ * of bf16 are packed as they are, and their products multiplied.
  *
  * Threads form teams. A team works on one kv head of one batch at a time, in as many rounds as it
  * has members: in round r member m takes its share of the query chunks against share (m + r) % size

@@ -3,9 +3,10 @@
  *
  * A task is some chunks of queries of some heads that share a key head: see blocking_cpu.h. Their
  * tiles go over the keys side by side. The queries of a tile are packed once as panels [dim][PANEL]
- * times scale * log2(e), so that the exponentials are powers of two. Per key block and panel:
- * scores [key][PANEL], mask if the band cuts, new top, weights, and the block's own sum of weighted
- * values, added to what was there times 2^(old top - new top).
+ * times scale * log2(e), so that the exponentials are powers of two (pairs of bf16 as they are:
+ * their scores are multiplied). Per key block and panel: scores [key][PANEL], mask if the band
+ * cuts, new top, weights, and the block's own sum of weighted values, added to what was there times
+ * 2^(old top - new top).
  */
 #ifndef RINGATTN_CPU_FORWARD_H
 #define RINGATTN_CPU_FORWARD_H
