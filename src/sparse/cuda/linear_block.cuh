@@ -5,7 +5,8 @@
  * A warp has RA_CUDA_LINEAR_OWN rows of a product, and each of its lanes every 32nd column.
  * Products are float32 FMAs, exact in every dtype. The kernels are bound by these, and by reading
  * and writing the carried matrices, [dim][dim] in device memory, which the L2 cache holds at the
- * usual sizes. Tensor cores are not used.
+ * usual sizes. Tensor cores are not used. So few warps hide no latency: what a thread reads of
+ * device memory it reads a few elements at a time, before it writes any.
  *
  * Includers bring the primitives first: lanes.cuh on a GPU, an emulation of it in tests.
  */
@@ -101,16 +102,33 @@ LANE_CODE void linear_clear(float *values, int64_t count)
         values[i] = 0;
 }
 
-LANE_CODE void linear_copy(float *to, const float *from, int64_t count)
+/* to[place(i)] = from[i]. A thread reads a few elements before it writes any of them: a read would
+   wait for the writes before it, which might be to the same place. */
+template <class Place>
+LANE_CODE void linear_move(float *to, const float *from, int count, const Place &place)
 {
-    for (int64_t i = thread_index(); i < count; i += thread_count())
-        to[i] = from[i];
+    constexpr int SOME = 8;
+    int const step = thread_count();
+    for (int i = thread_index(); i < count; i += SOME * step) {
+        float values[SOME];
+#pragma unroll
+        for (int j = 0; j < SOME; ++j)
+            values[j] = i + j * step < count ? from[i + j * step] : 0;
+#pragma unroll
+        for (int j = 0; j < SOME; ++j)
+            if (i + j * step < count)
+                to[place(i + j * step)] = values[j];
+    }
+}
+
+LANE_CODE void linear_copy(float *to, const float *from, int count)
+{
+    linear_move(to, from, count, [](int i) { return i; });
 }
 
 LANE_CODE void linear_copy_transposed(float *to, const float *from, int dim)
 {
-    for (int i = thread_index(); i < dim * dim; i += thread_count())
-        to[i % dim * dim + i / dim] = from[i];
+    linear_move(to, from, dim * dim, [dim](int i) { return i % dim * dim + i / dim; });
 }
 
 /* ---- a thread block -------------------------------------------------------------------------- */
@@ -170,16 +188,17 @@ template <int DIM> struct linear_block {
 
     /*
      * s += sum over x in [begin, end) of a[own row * a_row + x * a_step] times b[x * b_step +
-     * column * b_column], for columns below `columns`; b need not have others.
+     * column * b_column], for columns below `columns`; b need not have others. AT_ONCE rows of b
+     * are read at once.
      */
-    template <int N>
+    template <int N, int AT_ONCE = 2>
     static LANE_CODE void product(const float *a, int a_row, int a_step, const float *b, int b_step,
                                   int b_column, int columns, int begin, int end, sums<N> &s)
     {
         int const lane = lane_index();
         a += own_row() * a_row;
         b += lane * b_column;
-#pragma unroll 2
+#pragma unroll AT_ONCE
         for (int x = begin; x < end; ++x) {
             float right[N];
 #pragma unroll
@@ -195,10 +214,10 @@ template <int DIM> struct linear_block {
         }
     }
 
-    /* With a carried matrix [dim][dim] on the right. */
+    /* With a carried matrix [dim][dim] on the right: reading device memory takes long. */
     static LANE_CODE void multiply(const tile &a, const float *matrix, int dim, wide &s)
     {
-        product<COLUMNS>(&a[0][0], PITCH, 1, matrix, dim, 1, dim, 0, dim, s);
+        product<COLUMNS, 4>(&a[0][0], PITCH, 1, matrix, dim, 1, dim, 0, dim, s);
     }
 
     /* Weights of pairs: a lane has one column. */
@@ -240,31 +259,40 @@ template <int DIM> struct linear_block {
             t.weight[own_row() + r][lane_index()] = s.at[r][0];
     }
 
-    /* Every 32nd of `columns` elements of a row of sums += more. All are read before any is
-       written: a read would wait for the writes before it, which might be to the same place. */
-    static LANE_CODE void carry_row(float *sum, float *rest, int columns,
-                                    const float (&more)[COLUMNS])
+    /* Every 32nd element of a few rows of sums, `dim` apart, += more, of the first `rows` of them
+       and `columns` columns. All are read before any is written: a read would wait for the writes
+       before it, which might be to the same place. */
+    template <int SOME>
+    static LANE_CODE void carry_some(float *sum, float *rest, int dim, int rows, int columns,
+                                     const float (*more)[COLUMNS])
     {
-        float new_sum[COLUMNS], new_rest[COLUMNS];
+        float new_sum[SOME][COLUMNS], new_rest[SOME][COLUMNS];
 #pragma unroll
-        for (int n = 0; n < COLUMNS; ++n) {
-            new_sum[n] = 32 * n < columns ? sum[32 * n] : 0;
-            new_rest[n] = 32 * n < columns ? rest[32 * n] : 0;
-        }
+        for (int r = 0; r < SOME; ++r)
 #pragma unroll
-        for (int n = 0; n < COLUMNS; ++n) {
-            carry_sum(new_sum[n], new_rest[n], more[n]);
-            if (32 * n < columns) {
-                sum[32 * n] = new_sum[n];
-                rest[32 * n] = new_rest[n];
+            for (int n = 0; n < COLUMNS; ++n) {
+                bool const there = r < rows && 32 * n < columns;
+                new_sum[r][n] = there ? sum[r * dim + 32 * n] : 0;
+                new_rest[r][n] = there ? rest[r * dim + 32 * n] : 0;
             }
-        }
+#pragma unroll
+        for (int r = 0; r < SOME; ++r)
+#pragma unroll
+            for (int n = 0; n < COLUMNS; ++n) {
+                carry_sum(new_sum[r][n], new_rest[r][n], more[r][n]);
+                if (r < rows && 32 * n < columns) {
+                    sum[r * dim + 32 * n] = new_sum[r][n];
+                    rest[r * dim + 32 * n] = new_rest[r][n];
+                }
+            }
     }
 
     /* matrix += a^T b over the chunk's rows. An element always belongs to the same thread. */
     static LANE_CODE void carry_product(const tile &a, const tile &b, int dim, float *matrix,
                                         float *rest)
     {
+        constexpr int SOME = 16 / COLUMNS; /* 16 elements of each matrix */
+        static_assert(OWN % SOME == 0, "whole loops");
         int const lane = lane_index();
 #pragma unroll 1
         for (int row = 0; row < dim; row += ROWS) {
@@ -272,10 +300,9 @@ template <int DIM> struct linear_block {
             clear(s);
             product<COLUMNS>(&a[0][row], 1, PITCH, &b[0][0], PITCH, 1, DIM, 0, ROWS, s);
 #pragma unroll
-            for (int r = 0; r < OWN; ++r) {
-                int const at = (row + own_row() + r) * dim + lane;
-                carry_row(matrix + at, rest + at, row + own_row() + r < dim ? dim - lane : 0,
-                          s.at[r]);
+            for (int r = 0; r < OWN; r += SOME) {
+                int const first = row + own_row() + r, at = first * dim + lane;
+                carry_some<SOME>(matrix + at, rest + at, dim, dim - first, dim - lane, &s.at[r]);
             }
         }
     }
