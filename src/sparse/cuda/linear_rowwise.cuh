@@ -12,7 +12,7 @@
 
 struct linear_rowwise {
     static constexpr ra_cuda_tile TILE = ra_cuda_linear_rowwise_tile();
-    static constexpr int THREADS = 32 * TILE.warps, DIM = TILE.dim, SOME = 8;
+    static constexpr int THREADS = 32 * TILE.warps, DIM = TILE.dim, SOME = 16;
     static_assert(THREADS >= DIM, "a thread has at most one column");
     static_assert(DIM % SOME == 0, "the last few rows of a column are within a row of tiles");
 
@@ -52,11 +52,18 @@ struct linear_rowwise {
         return linear_load(view.dtype, from, row * view.row_stride + d);
     }
 
-    /* Add a key to the sums of the chunk. */
+    /* The state that a row sees, laid out as the pass's states. */
+    static LANE_CODE float *prefix(const ra_cuda_linear &f, const linear_task &task, int64_t row)
+    {
+        return f.prefixes + (task.lane * f.rows + row) * ((int64_t)f.dim * (f.dim + 1));
+    }
+
+    /* Add a key to the sums of the chunk. Method cumsum also stores the state that the row sees. */
     static LANE_CODE void add_key(const ra_cuda_linear &f, const linear_task &task, int64_t row,
-                                  float *own, tiles &t)
+                                  const float *before, float *own, tiles &t)
     {
         int const e = thread_index();
+        float *const to = f.stores ? prefix(f, task, row) : NULL;
         block_barrier(); /* the row before has been used */
         if (e < f.dim) {
             t.key[e] = linear_feature(load(f.k, task.batch, task.kv_head, row, e));
@@ -68,11 +75,19 @@ struct linear_rowwise {
             return;
         for (int d = 0; d < f.dim; d += SOME) {
             some s = take(own + e, d, f.dim);
+            some seen = to != NULL ? take(before + e, d, f.dim) : some{};
 #pragma unroll
             for (int i = 0; i < SOME; ++i)
                 s.at[i] = fmaf(t.key[d + i], t.value[e], s.at[i]);
             give(own + e, d, f.dim, s);
+#pragma unroll
+            for (int i = 0; i < SOME; ++i)
+                seen.at[i] += s.at[i];
+            if (to != NULL)
+                give(to + e, d, f.dim, seen);
         }
+        if (to != NULL)
+            to[f.dim * f.dim + e] = t.line[e] + t.own[e];
     }
 
     /* Add the chunk's sums to the longer ones, and begin anew. */
@@ -126,31 +141,6 @@ struct linear_rowwise {
                      sum / divisor);
     }
 
-    /* The state that a row sees, laid out as the pass's states. */
-    static LANE_CODE float *prefix(const ra_cuda_linear &f, const linear_task &task, int64_t row)
-    {
-        return f.prefixes + (task.lane * f.rows + row) * ((int64_t)f.dim * (f.dim + 1));
-    }
-
-    static LANE_CODE void store_prefix(const ra_cuda_linear &f, const linear_task &task,
-                                       int64_t row, const float *before, const float *own,
-                                       const tiles &t)
-    {
-        int const e = thread_index();
-        float *const to = prefix(f, task, row);
-        if (e >= f.dim)
-            return;
-        for (int d = 0; d < f.dim; d += SOME) {
-            some sum = take(before + e, d, f.dim);
-            some const more = take(own + e, d, f.dim);
-#pragma unroll
-            for (int i = 0; i < SOME; ++i)
-                sum.at[i] += more.at[i];
-            give(to + e, d, f.dim, sum);
-        }
-        to[f.dim * f.dim + e] = t.line[e] + t.own[e];
-    }
-
     static LANE_CODE void begin(const ra_cuda_linear &f, const linear_task &task, float *before,
                                 float *rest, float *own, tiles &t)
     {
@@ -174,9 +164,7 @@ struct linear_rowwise {
         float *const own = linear_scratch(f, 2);
         begin(f, task, before, rest, own, t);
         for (int64_t row = task.begin; row < task.end; ++row) {
-            add_key(f, task, row, own, t);
-            if (f.stores)
-                store_prefix(f, task, row, before, own, t);
+            add_key(f, task, row, before, own, t);
             for (int i = 0; i < task.ratio && !f.stores; ++i)
                 use(f, task, i, row, before, own, t.line, t.own, t);
             if ((row + 1) % RA_LINEAR_CHUNK == 0)
