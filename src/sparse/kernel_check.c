@@ -166,6 +166,16 @@ static ra_status linear_compare(const ra_kernel_use *use, ra_check_place *tried,
     return status;
 }
 
+/* Linear attention's problems have one kv head, and the plain kernel takes them in one segment: one
+   task. Further threads would have none, and each pass would end when the last one has woken. */
+static ra_kernel_use plain_use(const ra_kernel_use *use)
+{
+    ra_kernel_use plain = *use;
+    if (use->linear != RA_LINEAR_NONE)
+        plain.threads = 1;
+    return plain;
+}
+
 ra_status ra_kernel_check(const ra_kernel_ops *ops, const ra_kernel_ops *plain,
                           const ra_kernel_use *use, ra_kernel_poll *poll, void *poll_context,
                           ra_kernel_verdict *verdict_out)
@@ -173,7 +183,8 @@ ra_status ra_kernel_check(const ra_kernel_ops *ops, const ra_kernel_ops *plain,
     RA_ASSERT(use->dim >= 1 && use->dim <= RA_HEAD_DIM_MAX && use->threads >= 1);
     ra_check_place mine = {0}, theirs = {0};
     ra_kernel_verdict worst = {0};
-    ra_status status = ra_check_place_make(plain, use, &theirs);
+    ra_kernel_use const theirs_use = plain_use(use);
+    ra_status status = ra_check_place_make(plain, &theirs_use, &theirs);
     if (status == RA_OK)
         status = ra_check_place_make(ops, use, &mine);
     mine.kernel.poll = theirs.kernel.poll = poll;

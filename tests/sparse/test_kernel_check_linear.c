@@ -57,6 +57,9 @@ static ra_status tried_forward(ra_kernel *kernel, const ra_linear_pass *pass)
 static ra_status plain_forward(ra_kernel *kernel, const ra_linear_pass *pass)
 {
     cr_assert_eq(pass->method, RA_LINEAR_CHUNKED);
+    cr_assert_eq(pass->segments, 1);
+    cr_assert_eq(pass->shape.kv_heads, 1);
+    cr_assert_eq(kernel->threads, 1, "there is one task");
     plain_passes++;
     return ra_kernel_cpu(RA_ISA_AUTO)->linear->forward(kernel, pass);
 }
@@ -72,7 +75,7 @@ Test(kernel_check_linear, compares_every_method_with_the_chunked_one)
     for (int i = 0; i < 3; ++i) {
         ra_kernel_use const use = {.dtype = RA_F32,
                                    .dim = 40,
-                                   .threads = 1,
+                                   .threads = 3,
                                    .linear = RA_LINEAR_CAUSAL,
                                    .method = (ra_linear_method)i};
         ra_kernel_verdict v = {0};
