@@ -260,17 +260,16 @@ Test(cuda_tasks, every_chunk_of_every_head_is_one_task_and_the_longest_of_a_grou
 
 Test(cuda_tasks, key_tasks_cover_the_rows_of_every_kv_head_in_every_part)
 {
-    ra_cuda_backward f = {.q = {.dtype = RA_BF16}, .dim = 256, .k_rows = 1000, .kv_heads = 3};
-    int32_t const rows = ra_cuda_keys_of(RA_BF16, 256).k_rows * 2;
+    ra_cuda_backward f = {.q = {.dtype = RA_BF16}, .dim = 256, .k_rows = 1000};
+    int32_t const rows = ra_cuda_keys_of(RA_BF16, 256).k_rows * 2, blocks = (999 + rows) / rows;
     f.task_rows = rows;
     f.parts = ra_cuda_key_parts(RA_BF16, 256);
-    f.key_blocks = (1000 + rows - 1) / rows;
-    f.k_tasks = 2 * 3 * f.key_blocks * f.parts;
-    f.k_order = ra_cuda_order_of(2, 3, 6, f.key_blocks);
+    f.k_tasks = 2 * 3 * blocks * f.parts;
+    f.k_order = ra_cuda_order_of(2, 3, 6, blocks);
     cr_assert_eq(f.parts, 2);
     for (int64_t i = 0; i < f.k_tasks; ++i) {
         ra_cuda_key_task const task = ra_cuda_key_task_of(&f, i);
-        int64_t const block = i / 2 % f.key_blocks, lane = i / 2 / f.key_blocks;
+        int64_t const block = i / 2 % blocks, lane = i / 2 / blocks;
         cr_assert_eq(task.part, i % 2);
         cr_assert_eq(task.batch, lane / 3);
         cr_assert_eq(task.kv_head, lane % 3);

@@ -158,11 +158,8 @@ static void check_factor(ra_dtype dtype, float factor)
             .k_order = ra_cuda_order_of(1, 1, 1, blocks),
             .sharing = ra_divisor_of(1),
             .k_rows = N,
-            .key_blocks = blocks,
             .task_rows = rows,
             .parts = 1,
-            .q_heads = 1,
-            .kv_heads = 1,
             .dim = DIM,
             .scale = 0.125F,
             .factor = 0.125F * 1.442695F};

@@ -15,13 +15,13 @@ typedef struct ra_cuda_backward {
     uint32_t *tickets; /* [2]: the next task of each kernel; 0 before the launch. `single` has the
                           tasks and the ticket of `keys` */
     int64_t q_tasks;   /* as tasks of forward */
-    int64_t k_tasks;   /* batch * kv_heads * key_blocks * parts */
+    int64_t k_tasks;   /* batch * kv heads * blocks of task_rows * parts */
     ra_cuda_order q_order,
         k_order;        /* of heads, of kv heads and blocks: a block's parts follow each other */
     ra_divisor sharing; /* query heads of a kv head */
     int32_t k_rows;
-    int32_t key_blocks, task_rows, parts; /* consecutive key rows of a task; tasks for each */
-    int32_t q_heads, kv_heads, q_head_begin, dim;
+    int32_t task_rows, parts; /* consecutive key rows of a task; tasks for each */
+    int32_t q_head_begin, dim;
     float scale, factor; /* factor: scale * log2(e), positive */
     bool ascending;      /* of chunks: see ra_cuda_task_at */
     bool ends_only;      /* and there are chunks between the ends */

@@ -98,7 +98,7 @@ typedef struct ra_cuda_forward {
     int64_t tasks;          /* of each head its chunks, or those at the ends */
     ra_cuda_order order;
     ra_divisor sharing; /* query heads of a kv head */
-    int32_t q_heads, kv_heads, q_head_begin, dim;
+    int32_t q_heads, q_head_begin, dim;
     float factor; /* of scores: scale * log2(e), positive */
     float slack;  /* 16 bits: how far a score may exceed its row's top before the top rises */
     int32_t step;
