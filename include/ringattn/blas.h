@@ -42,14 +42,14 @@ typedef struct ra_blas_product {
 } ra_blas_product;
 
 /**
- * Keep address space for the library's buffers until it takes them: for `callers` threads that call
- * ra_blas_multiply at the same time, 128 MiB each, and `helpers` of its own, 272 MiB each. The
- * library keeps its buffers, so later there are fewer to ask for. Thread-safe.
- * @return whether the system gave it; if not, a product might never return
+ * Have the library make its buffers: for `callers` threads that call ra_blas_multiply at the same
+ * time, 128 MiB of address space each, and `helpers` of its own, 272 MiB each, which start now. The
+ * library keeps them until the process ends, so later there are fewer to make. Only if ra_blas_name
+ * is not NULL. Thread-safe.
+ * @return whether the system gave them, and had 128 MiB to spare; if not, a product might never
+ * return
  */
 RA_CHECKED bool ra_blas_reserve(int callers, int helpers);
-/** Give back what the library has not taken: products are done. */
-void ra_blas_release(void);
 
 /** Only if ra_blas_name is not NULL. Any number of threads may call it at the same time; reserve
    for them first. */

@@ -5,7 +5,6 @@
 #include "library.h"
 
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,11 +16,15 @@ typedef void sgemm_function(int order, int transpose_a, int transpose_b, int m, 
                             float alpha, const float *a, int lda, const float *b, int ldb,
                             float beta, float *c, int ldc);
 typedef void set_threads_function(int threads);
+typedef void *take_buffer_function(int unused);
+typedef void return_buffer_function(void *buffer);
 typedef char *get_text_function(void);
 
 typedef struct blas {
     sgemm_function *sgemm;
     set_threads_function *set_threads;
+    take_buffer_function *take_buffer;
+    return_buffer_function *return_buffer;
     char name[192]; /* empty: not found */
     bool is_refused;
 } blas;
@@ -44,18 +47,13 @@ static void core_set(void)
 #endif
 }
 
-/* Address space that costs no memory, or MAP_FAILED. */
-static void *map(int mib)
+/* Whether so much address space is free, which newer ones (0.3.29) need as they are loaded, too. */
+static bool has_room(int64_t mib)
 {
-    return mmap(NULL, (size_t)mib << 20, PROT_READ | PROT_WRITE,
-                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-}
-
-/* Newer ones (0.3.29) ask for a buffer as they are loaded, too, and likewise without end. */
-static bool has_room(void)
-{
-    void *const room = map(RA_BLAS_ROOM_MIB); /* for a buffer of 128 MiB, and itself */
-    return room != MAP_FAILED && munmap(room, (size_t)RA_BLAS_ROOM_MIB << 20) == 0;
+    size_t const bytes = (size_t)mib << 20;
+    void *const room = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return room != MAP_FAILED && munmap(room, bytes) == 0;
 }
 
 /*
@@ -84,7 +82,7 @@ static void blas_find(void)
 {
     static const char *const names[] = {"libopenblas.so.0", "libopenblas.so"};
     get_text_function *config = NULL, *core = NULL;
-    the_blas.is_refused = !has_room();
+    the_blas.is_refused = !has_room(RA_BLAS_ROOM_MIB); /* for a buffer, and itself */
     if (the_blas.is_refused)
         return;
     core_set();
@@ -93,6 +91,8 @@ static void blas_find(void)
         return;
     if (!ra_library_find(library, "cblas_sgemm", &the_blas.sgemm) ||
         !ra_library_find(library, "openblas_set_num_threads", &the_blas.set_threads) ||
+        !ra_library_find(library, "blas_memory_alloc", &the_blas.take_buffer) ||
+        !ra_library_find(library, "blas_memory_free", &the_blas.return_buffer) ||
         !ra_library_find(library, "openblas_get_config", &config) ||
         !ra_library_find(library, "openblas_get_corename", &core))
         return;
@@ -117,89 +117,73 @@ bool ra_blas_is_refused(void)
     return ra_blas_name() == NULL && the_blas.is_refused;
 }
 
-/* ---- room for its buffers -------------------------------------------------------------------- */
+/* ---- its buffers ----------------------------------------------------------------------------- */
 
 /*
- * OpenBLAS maps a buffer for each caller that it has at the same time, and one for each thread of
- * its own, and keeps it: 128 MiB on x86-64, in 0.3.21. Where it is refused one, versions before
- * 0.3.30 ask for ever, and later ones end the process. So address space for them is mapped here
- * beforehand, and given back bit by bit, just before OpenBLAS maps as much. Its threads take a
- * stack and a heap of their own as well.
+ * OpenBLAS keeps a buffer for each thread that multiplies while others do, its own included, and
+ * maps one where all that it has are in use, which depends on timing. Refused one, versions before
+ * 0.3.30 ask for ever, and later ones end the process. So they are all made here beforehand, by the
+ * functions with which it takes and returns them itself: no documented interface, but in every
+ * build for Linux. (Built with USE_TLS, which is not the default, it has others for each thread.)
  */
-typedef struct room {
-    int mib;          /* for each of them */
-    int wanted;       /* so many had room, */
-    atomic_int given; /* of which so many have taken it */
-} room;
+enum {
+    BUFFER_MIB = 128, /* on x86-64, in 0.3.21 */
+    HELPER_MIB = 144, /* stack and heap of a thread of its own */
+    SPARE_MIB = 128   /* for the heap that another thread may begin before a buffer is mapped */
+};
 
-static room of_callers = {.mib = 128}, of_helpers = {.mib = 128 + 144};
-static char *room_begin;
-static int room_mib; /* still mapped, from there on */
-static pthread_mutex_t room_mutex = PTHREAD_MUTEX_INITIALIZER;
+static struct {
+    pthread_mutex_t mutex;
+    int callers, helpers; /* that have theirs */
+} ready = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
-static atomic_int caller_count; /* that multiply now */
-
-static void room_unmap(int mib)
+/* Only as many as are taken at the same time are different ones: each holds the address of the last
+   until all are there. */
+static bool buffers_make(int count)
 {
-    room_mib -= mib;
-    if (mib > 0)
-        munmap(room_begin + ((size_t)room_mib << 20), (size_t)mib << 20);
-}
-
-/* Now there will be so many. */
-static void room_give(room *of, int count)
-{
-    if (count <= atomic_load(&of->given))
-        return;
-    pthread_mutex_lock(&room_mutex);
-    int const more = count - atomic_load(&of->given);
-    if (more > 0) {
-        room_unmap(more * of->mib < room_mib ? more * of->mib : room_mib);
-        atomic_store(&of->given, count);
+    void **last = NULL;
+    int made = 0;
+    for (void **buffer; made < count && (buffer = the_blas.take_buffer(0)) != NULL; made++) {
+        *buffer = last;
+        last = buffer;
     }
-    pthread_mutex_unlock(&room_mutex);
+    while (last != NULL) {
+        void **const buffer = last;
+        last = *buffer;
+        the_blas.return_buffer(buffer);
+    }
+    return made == count;
 }
 
-/* Make the room larger; the smaller one stays where that is refused. */
-static bool room_grow(int mib)
+static int larger(int a, int b)
 {
-    void *const begin =
-        room_mib > 0 ? mremap(room_begin, (size_t)room_mib << 20, (size_t)mib << 20, MREMAP_MAYMOVE)
-                     : map(mib);
-    if (begin == MAP_FAILED)
-        return false;
-    room_begin = begin;
-    room_mib = mib;
-    return true;
-}
-
-static int more_than(const room *of, int count)
-{
-    return count > of->wanted ? count - of->wanted : 0;
+    return a > b ? a : b;
 }
 
 bool ra_blas_reserve(int callers, int helpers)
 {
-    pthread_mutex_lock(&room_mutex);
-    int const more_callers = more_than(&of_callers, callers);
-    int const more_helpers = more_than(&of_helpers, helpers);
-    int const mib = room_mib + more_callers * of_callers.mib + more_helpers * of_helpers.mib;
-    bool const found = mib == room_mib || room_grow(mib);
-    if (found) {
-        of_callers.wanted += more_callers;
-        of_helpers.wanted += more_helpers;
+    RA_ASSERT(the_blas.name[0] != '\0');
+    pthread_mutex_lock(&ready.mutex);
+    int const all_callers = larger(callers, ready.callers);
+    int const more_helpers = larger(helpers - ready.helpers, 0);
+    bool found = true;
+    if (all_callers > ready.callers || more_helpers > 0) {
+        int const buffers = all_callers + ready.helpers + more_helpers;
+        int const new_buffers = buffers - ready.callers; /* helpers that there are hold theirs */
+        found = has_room((int64_t)new_buffers * BUFFER_MIB + (int64_t)more_helpers * HELPER_MIB +
+                         SPARE_MIB) &&
+                buffers_make(buffers);
     }
-    pthread_mutex_unlock(&room_mutex);
+    if (found) {
+        ready.callers = all_callers;
+        ready.helpers += more_helpers;
+    }
+    if (found && more_helpers > 0) { /* they begin now, while there is room */
+        the_blas.set_threads(1 + ready.helpers);
+        the_blas.set_threads(1);
+    }
+    pthread_mutex_unlock(&ready.mutex);
     return found;
-}
-
-void ra_blas_release(void)
-{
-    pthread_mutex_lock(&room_mutex);
-    room_unmap(room_mib);
-    of_callers.wanted = atomic_load(&of_callers.given);
-    of_helpers.wanted = atomic_load(&of_helpers.given);
-    pthread_mutex_unlock(&room_mutex);
 }
 
 /* ---- products -------------------------------------------------------------------------------- */
@@ -207,17 +191,14 @@ void ra_blas_release(void)
 void ra_blas_multiply(const ra_blas_product *p)
 {
     RA_ASSERT(the_blas.name[0] != '\0');
-    room_give(&of_callers, atomic_fetch_add(&caller_count, 1) + 1);
     the_blas.sgemm(ROW_MAJOR, p->a_transposed ? TRANSPOSE : NO_TRANSPOSE,
                    p->b_transposed ? TRANSPOSE : NO_TRANSPOSE, p->m, p->n, p->k, p->factor, p->a,
                    p->a_stride, p->b, p->b_stride, p->keep, p->c, p->c_stride);
-    atomic_fetch_sub(&caller_count, 1);
 }
 
 void ra_blas_multiply_square(int threads, int32_t n, const float *a, const float *b, float *c)
 {
     RA_ASSERT(the_blas.name[0] != '\0');
-    room_give(&of_helpers, threads - 1);
     the_blas.set_threads(threads);
     ra_blas_multiply(&(ra_blas_product){.m = n,
                                         .n = n,

@@ -5,8 +5,10 @@
 #include "support/captured_log.h"
 
 #include <criterion/criterion.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 enum { ROWS = 300, DIM = 16, HEADS = 3, MATRIX_BYTES = HEADS * ROWS * ROWS * (int)sizeof(float) };
 
@@ -210,28 +212,62 @@ Test(standard, a_matrix_that_passes_the_limit_fails_its_pass_and_leaves_nothing)
     }
 }
 
-static long mapped_pages(void)
+enum { CALLERS = 3, ROUNDS = 100, N = 192 }; /* smaller products may need no buffer */
+
+static pthread_barrier_t round_begins;
+
+static void *multiply_at_once(void *matrices)
 {
-    long pages = 0;
-    FILE *const file = fopen("/proc/self/statm", "r");
-    cr_assert_not_null(file);
-    cr_assert_eq(fscanf(file, "%ld", &pages), 1);
-    fclose(file);
-    return pages;
+    float *const c = matrices;
+    for (int i = 0; i < ROUNDS; i++) {
+        pthread_barrier_wait(&round_begins);
+        ra_blas_multiply(&(ra_blas_product){.m = N,
+                                            .n = N,
+                                            .k = N,
+                                            .factor = 1,
+                                            .a = c + N * N,
+                                            .b = c + 2 * N * N,
+                                            .c = c,
+                                            .a_stride = N,
+                                            .b_stride = N,
+                                            .c_stride = N});
+    }
+    return NULL;
 }
 
-/* Else OpenBLAS asks for the buffers of a pass that has begun, and for ever where there is none. */
-Test(standard, room_for_buffers_stays_where_more_is_refused)
+/* From here on the system refuses memory; or as before. @return the limit until now */
+static rlim_t limit_address_space(rlim_t bytes)
+{
+    struct rlimit limit;
+    cr_assert_eq(getrlimit(RLIMIT_AS, &limit), 0);
+    rlim_t const before = limit.rlim_cur;
+    limit.rlim_cur = bytes;
+    cr_assert_eq(setrlimit(RLIMIT_AS, &limit), 0);
+    return before;
+}
+
+/* Else OpenBLAS asks for a buffer for ever, in the middle of a pass. How many it needs at a time
+   depends on timing. */
+Test(standard, products_at_once_ask_for_no_more_memory_than_was_reserved, .timeout = 300)
 {
     enum { TOO_MANY = 1 << 21 }; /* 256 TiB */
+    static float matrices[CALLERS][3 * N * N];
+    pthread_t threads[CALLERS];
+    if (RA_TEST_SANITIZED)
+        cr_skip_test("a sanitizer asks for memory of its own");
     if (ra_kernel_standard() == NULL)
         cr_skip_test("OpenBLAS is not installed");
-    cr_assert(ra_blas_reserve(2, 0));
-    long const pages = mapped_pages();
     cr_assert_not(ra_blas_reserve(TOO_MANY, 0));
-    cr_assert_geq(mapped_pages(), pages);
-    cr_assert(ra_blas_reserve(3, 0));
-    cr_assert_gt(mapped_pages(), pages);
-    ra_blas_release();
-    cr_assert_lt(mapped_pages(), pages);
+    cr_assert(ra_blas_reserve(CALLERS, 0));
+    cr_assert_eq(pthread_barrier_init(&round_begins, NULL, CALLERS), 0);
+    for (int i = 1; i < CALLERS; i++)
+        cr_assert_eq(pthread_create(&threads[i], NULL, multiply_at_once, matrices[i]), 0);
+    rlim_t const before = limit_address_space(0);
+    multiply_at_once(matrices[0]);
+    for (int i = 1; i < CALLERS; i++)
+        pthread_join(threads[i], NULL);
+    bool const more = ra_blas_reserve(CALLERS + 1, 0);
+    (void)limit_address_space(before);
+    cr_assert_not(more);
+    cr_assert(ra_blas_reserve(CALLERS + 1, 0));
 }

@@ -27,11 +27,11 @@ static void forget_pass(ra_kernel *kernel)
 
 static ra_status standard_begin(ra_kernel *kernel, const ra_kernel_pass *pass)
 {
-    if (!ra_blas_reserve(kernel->threads, 0)) { /* before scores take it */
+    if (!ra_blas_reserve(kernel->threads, 0)) {
         ra_log(RA_LOG_ERROR,
                "memory: attention.kind: standard computes with OpenBLAS, which the system refuses "
-               "%d x 128 MiB of address space: raise that limit (ulimit -v), take fewer "
-               "compute.threads, or flash",
+               "128 MiB of address space for each of %d threads, or as much to spare: raise that "
+               "limit (ulimit -v), take fewer compute.threads, or flash",
                kernel->threads);
         return RA_ERR_NO_MEMORY;
     }
@@ -50,7 +50,6 @@ static ra_status standard_begin(ra_kernel *kernel, const ra_kernel_pass *pass)
 
 static void standard_end(ra_kernel *kernel, const ra_kernel_pass *pass, bool failed)
 {
-    ra_blas_release();
     if ((pass->backward || failed) && ra_standard_pass_owns(pass, kernel->kept.data))
         forget_pass(kernel);
 }
