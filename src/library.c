@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 #include <string.h>
+#include <sys/mman.h>
 
 void *ra_library_open(const char *const *names, size_t count)
 {
@@ -11,6 +12,17 @@ void *ra_library_open(const char *const *names, size_t count)
             library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
     }
     return library;
+}
+
+bool ra_library_has_room(int64_t mib, int64_t written_mib)
+{
+    size_t const bytes = (size_t)mib << 20;
+    void *const room =
+        mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (room == MAP_FAILED)
+        return false;
+    bool const found = mprotect(room, (size_t)written_mib << 20, PROT_READ | PROT_WRITE) == 0;
+    return munmap(room, bytes) == 0 && found;
 }
 
 /* dlsym gives data pointers; that they hold functions is POSIX. */

@@ -4,10 +4,14 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /** The first of `names` that the loader finds; "" is none. NULL: there is none. Never closed: such
     libraries have threads. */
 void *ra_library_open(const char *const *names, size_t count);
+/** Whether so much address space is free, part of it for memory that is written to: where libraries
+    find none as they are loaded, some end the process and some wait for ever. */
+bool ra_library_has_room(int64_t mib, int64_t written_mib);
 /** Write the function of this name, or NULL, to the pointer to a function at `function_out`.
     @return whether it is there */
 bool ra_library_find(void *library, const char *name, void *function_out);

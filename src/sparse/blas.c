@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 enum { ROW_MAJOR = 101, NO_TRANSPOSE = 111, TRANSPOSE = 112 }; /* of the CBLAS interface */
 
@@ -47,13 +46,10 @@ static void core_set(void)
 #endif
 }
 
-/* Whether so much address space is free, which newer ones (0.3.29) need as they are loaded, too. */
+/* As free address space, which newer ones (0.3.29) need as they are loaded, too. */
 static bool has_room(int64_t mib)
 {
-    size_t const bytes = (size_t)mib << 20;
-    void *const room = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    return room != MAP_FAILED && munmap(room, bytes) == 0;
+    return ra_library_has_room(mib, mib);
 }
 
 /*

@@ -224,6 +224,24 @@ Test(info, ends_where_openblas_has_no_address_space)
     cr_expect_not_null(strstr(result->err, "address space"), "%s", result->err);
 }
 
+/* As it is loaded, which is for its version: its constructors would end the process by a signal. */
+Test(info, ends_where_cublas_has_no_address_space)
+{
+    static const char *const limits[] = {"-v 708500", "-v 709500", "-v 710500", "-v 711500",
+                                         "-d 191500", "-d 192500", "-v 900000"};
+    if (RA_TEST_SANITIZED)
+        cr_skip_test("sanitizers reserve address space of their own");
+    for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); ++i) {
+        char text[96];
+        snprintf(text, sizeof(text), "ulimit %s; exec timeout -s KILL 20 \"$RINGATTN\" info",
+                 limits[i]);
+        command_shell(result, text);
+        cr_expect_eq(result->code, 0, "%s: exit code %d\n%s", limits[i], result->code, result->err);
+        cr_expect_not_null(strstr(result->out, "cuBLAS           no: "), "%s: %s", limits[i],
+                           result->out);
+    }
+}
+
 /* It would ask again and again for a buffer while it multiplies, and the process never end. */
 Test(info, products_end_where_openblas_has_no_address_space)
 {

@@ -9,6 +9,10 @@
 /* The first version with the compute types that we use. */
 enum { MAJOR_MIN = 11 };
 
+/* Free address space, without which it is not loaded: version 13.1.0 takes 680 MiB, 180 of these
+   for data, and if its constructors find no more, they end the process by a signal. */
+enum { ROOM_MIB = 1024, DATA_MIB = 256 };
+
 static ra_cublas library;
 static char why[240];
 static pthread_once_t looked_for = PTHREAD_ONCE_INIT;
@@ -42,8 +46,15 @@ static void look(void)
     snprintf(of_build, sizeof(of_build), "libcublas.so.%d", CUBLAS_VER_MAJOR);
     const char *const names[] = {of_build, "libcublas.so.13", "libcublas.so.12", "libcublas.so.11",
                                  RA_CUBLAS_LIBRARY};
-    void *const handle = ra_library_open(names, sizeof(names) / sizeof(names[0]));
     int major = 0;
+    if (!ra_library_has_room(ROOM_MIB, DATA_MIB)) {
+        snprintf(why, sizeof(why),
+                 "the system refuses libcublas.so %d MiB of address space: raise the limit "
+                 "(ulimit -v, ulimit -d)",
+                 ROOM_MIB);
+        return;
+    }
+    void *const handle = ra_library_open(names, sizeof(names) / sizeof(names[0]));
     if (handle == NULL) {
         snprintf(why, sizeof(why),
                  "there is no libcublas.so on this machine: install cuBLAS, or put its folder "
