@@ -129,7 +129,7 @@ static ra_status duplicate_world(ra_mpi_comm *mpi)
         if ((now_ns - begin_ns) / 1000000 >= mpi->base.timeout_ms) {
             ra_log(RA_LOG_ERROR,
                    "%s timed out after %g s (rank %d on host %s, waiting for some of ranks 0 to "
-                   "%d): a rank is stopped or lost; look at the hosts, or raise comm.timeout",
+                   "%d): a rank is stopped or lost, or has no memory for MPI; look at the hosts",
                    operation, (double)mpi->base.timeout_ms / 1000.0, mpi->base.rank, mpi->base.host,
                    mpi->base.size - 1);
             return RA_ERR_TIMEOUT;
