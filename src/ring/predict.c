@@ -288,8 +288,9 @@ static void fill(const ra_predict_job *job, const ra_predict_bytes *totals, ra_p
 /*
  * Whether the peak may come before the tensors: while blocks are drawn or listed, or while maps are
  * cut, whose scratch is not predicted. It grows with the pieces of slices that a chunk meets, from
- * the room for FIRST on; each takes up to PIECE_BYTES, with its place in their order. Pairs of
- * blocks, what kernels work in, and keys that others read in place are there already.
+ * the room for FIRST on; each takes up to PIECE_BYTES, with its place in their order. Linear
+ * attention cuts none. Pairs of blocks, what kernels work in, and keys that others read in place
+ * are there already.
  */
 static bool may_peak_before(const ra_predict_job *job, const ra_prediction *out)
 {
@@ -299,8 +300,10 @@ static bool may_peak_before(const ra_predict_job *job, const ra_prediction *out)
                     out->memory_bytes[RA_MEM_WORKSPACE];
     if (job->schedule == RA_SCHEDULE_SHARED)
         later -= ra_predict_keys_bytes(job, job->request->ring.kv_heads, out->rows);
-    return job->making_bytes + pairs > out->peak_bytes ||
-           PIECE_BYTES * (job->pieces + FIRST) > later;
+    bool const linear = job->request->ring.linear != RA_LINEAR_NONE;
+    int64_t const cutting = linear ? 0 : PIECE_BYTES * (job->pieces + FIRST);
+    return job->making_bytes + pairs > out->peak_bytes || cutting > later ||
+           ra_predict_round_host(job, job->request->before_bytes) > later;
 }
 
 static ra_status make_pattern(ra_predict_job *job)
@@ -372,9 +375,10 @@ ra_status ra_predict(const ra_predict_request *request, ra_prediction *predictio
         ra_predict_linear(&job, &out);
     } else if (status == RA_OK) {
         fill(&job, totals, &out);
-        out.exact = out.exact && (request->on_device || !may_peak_before(&job, &out));
         status = ra_predict_end_times(&job, &times, &out);
     }
+    if (status == RA_OK)
+        out.exact = out.exact && (request->on_device || !may_peak_before(&job, &out));
     ra_predict_free_times(&times);
     ra_predict_free_plans(&job, plans);
     free(totals);

@@ -118,15 +118,19 @@ static void say(const ra_place *places, int ranks, bool sends, unsigned *said)
     }
 }
 
+int64_t ra_placement_bytes(int ranks)
+{
+    return ranks * (int64_t)(sizeof(ra_place) + sizeof(int64_t));
+}
+
 ra_status ra_placement_check(ra_placement *placement, ra_comm *comm, ra_pool *pool, bool sends)
 {
     int const ranks = ra_comm_size(comm);
-    size_t const places_bytes = (size_t)ranks * sizeof(ra_place);
     ra_block block = {0};
     ra_place place = placement->own;
     ra_console_hold();
-    ra_status status = ra_pool_alloc(pool, RA_MEM_WORKSPACE,
-                                     places_bytes + (size_t)ranks * sizeof(int64_t), NULL, &block);
+    ra_status status =
+        ra_pool_alloc(pool, RA_MEM_WORKSPACE, (size_t)ra_placement_bytes(ranks), NULL, &block);
     status = ra_console_agree(comm, "comparing where ranks run", status);
     if (status != RA_OK)
         goto out_free;

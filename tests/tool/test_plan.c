@@ -350,8 +350,9 @@ Test(plan, finds_the_longest_sequence_for_a_memory)
     }
 }
 
-/* Which maps a cache evicts, and what cutting maps takes, is not followed. */
-Test(plan, is_exact_only_where_neither_evictions_nor_cutting_maps_decide)
+/* Which maps a cache evicts, and what cutting maps takes, is not followed. Of many ranks with few
+   rows, what tells them where the others run may take more than the tensors. */
+Test(plan, is_exact_only_where_neither_evictions_nor_scratch_decides)
 {
     static const struct {
         const char *more;
@@ -361,7 +362,9 @@ Test(plan, is_exact_only_where_neither_evictions_nor_cutting_maps_decide)
                  {"--ranks 2 --set memory.pattern_cache.mode=eager", true},
                  {"--ranks 2 --set memory.pattern_cache.mode=eager "
                   "--set memory.pattern_cache.entries=1",
-                  false}};
+                  false},
+                 {"--ranks 16 --set pattern.window.left=0 --set pattern.causal=true", true},
+                 {"--ranks 25 --set pattern.window.left=0 --set pattern.causal=true", false}};
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         char line[512];
         snprintf(line, sizeof(line),
@@ -653,6 +656,23 @@ Test(plan, is_not_exact_where_scratch_may_be_the_peak)
     json_t *const plan = plan_point_of(0, line);
     cr_expect_gt(integer(run, "peak_bytes"), integer(plan, "peak_bytes"));
     cr_expect_gt(integer(plan, "floor_bytes"), integer(plan, "tilemap_bytes"));
+    cr_expect(json_is_false(member(plan, "exact")));
+    json_decref(run);
+    json_decref(plan);
+}
+
+/* A rank's record of where it runs takes more than a row of linear attention. */
+Test(plan, is_not_exact_where_placement_may_be_the_peak)
+{
+    static const char job[] = "--set memory.pool.mode=off --set compute.threads=1 "
+                              "--set shape.seq=1 --set shape.heads=1 --set shape.head_dim=1 "
+                              "--set attention.kind=linear";
+    char line[300];
+    snprintf(line, sizeof(line), "run %s", job);
+    json_t *const run = plan_point_of(0, line);
+    snprintf(line, sizeof(line), "plan %s", job);
+    json_t *const plan = plan_point_of(0, line);
+    cr_expect_gt(integer(run, "peak_bytes"), integer(plan, "peak_bytes"));
     cr_expect(json_is_false(member(plan, "exact")));
     json_decref(run);
     json_decref(plan);
