@@ -81,7 +81,8 @@ void ra_strips_free(ra_strip_mapper *m)
 {
     free(m->strips.items);
     free(m->bands.items);
-    free(m->edges);
+    free(m->begins);
+    free(m->open);
     free(m->events);
     free(m->spans);
 }

@@ -28,6 +28,11 @@ typedef struct ra_block_span {
     bool full;
 } ra_block_span;
 
+/* Where a strip of a group begins, and which it is. */
+typedef struct ra_strip_begin {
+    int64_t at, strip;
+} ra_strip_begin;
+
 typedef struct ra_block_event ra_block_event;
 
 typedef struct ra_strip_mapper {
@@ -45,8 +50,10 @@ typedef struct ra_strip_mapper {
     ra_strip_list *to; /* where strips go */
 
     ra_strip_list strips; /* of the chunk at hand */
-    int64_t *edges;
-    int64_t edge_room;
+    ra_strip_begin *begins;
+    int64_t begin_room;
+    int64_t *open; /* strips of a group that have the queries at hand, in its order */
+    int64_t open_count, open_room;
     double tiles, runs, pairs, run_keys; /* likewise, one head */
 
     /* Of block masks, for a block of queries: */
