@@ -80,6 +80,8 @@ bool ra_range_intersect(ra_range a, ra_range b, ra_range *out);
 int64_t ra_band_area(int64_t q_count, int64_t k_count, int64_t lo, int64_t hi);
 /** The same of a slice. */
 int64_t ra_slice_area(const ra_slice *slice);
+/** The same of those of its queries that are in a range. */
+int64_t ra_slice_area_of(const ra_slice *slice, ra_range queries);
 
 /** Adjust a band to rows cut off in front: `by` is how many queries, or minus how many keys. Bounds
     that never bind stay. */

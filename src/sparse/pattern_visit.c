@@ -149,23 +149,15 @@ ra_status ra_pattern_visit(const ra_pattern *pattern, int32_t layer, int64_t q_b
 }
 
 typedef struct area_state {
-    ra_range queries, keys;
+    ra_range queries;
     int64_t area;
 } area_state;
 
 static ra_status add_area(void *context, const ra_slice *slice)
 {
     area_state *state = context;
-    if (state->queries.stride == 1) {
-        state->area += ra_slice_area(slice);
-        return RA_OK;
-    }
-    int64_t const phases = ra_slice_phases(slice, state->queries, state->keys);
-    for (int64_t phase = 0; phase < phases; ++phase) {
-        ra_local_slice s;
-        if (ra_slice_restrict(slice, state->queries, state->keys, phase, &s))
-            state->area += ra_band_area(s.q_count, s.k_count, s.lo, s.hi);
-    }
+    state->area +=
+        state->queries.stride == 1 ? ra_slice_area(slice) : ra_slice_area_of(slice, state->queries);
     return RA_OK;
 }
 
@@ -173,7 +165,7 @@ int64_t ra_pattern_area(const ra_pattern *pattern, ra_range queries)
 {
     int64_t total = 0;
     for (int32_t i = 0; i < pattern->layer_count && queries.count > 0; ++i) {
-        area_state state = {queries, {0, 1, pattern->seq}, 0};
+        area_state state = {queries, 0};
         ra_status const status =
             ra_pattern_visit(pattern, i, queries.begin, ra_range_span(queries), add_area, &state);
         RA_ASSERT(status == RA_OK); /* add_area has no way to fail */

@@ -102,35 +102,58 @@ int32_t ra_heads_common(ra_heads a, ra_heads b)
     return (int32_t)both.count;
 }
 
-/* Sum over a in [0, q) of clamp(a + x, 0, k). */
-static int64_t clamped_sum(int64_t q, int64_t k, int64_t x)
+/* Most steps are 1, and need no division. */
+static int64_t steps_to(int64_t distance, int64_t step)
 {
-    if (x <= -q)
+    return step == 1 ? distance : ra_div_ceil(distance, step);
+}
+
+/* Sum over a in [0, q) of clamp(step * a + x, 0, k). */
+static int64_t clamped_sum(int64_t q, int64_t step, int64_t k, int64_t x)
+{
+    if (x <= -step * q)
         return 0;
     if (x >= k)
         return q * k;
-    int64_t const from = ra_max_i64(0, -x);       /* first a with a positive term */
-    int64_t const full = ra_min_i64(q, k - x);    /* from here on every term is k */
-    int64_t const n = ra_max_i64(0, full - from); /* terms that grow by one */
-    int64_t const t0 = from + x, t1 = t0 + n - 1; /* first and last of them */
+    int64_t const from = x < 0 ? steps_to(-x, step) : 0; /* no term below 0 from here on, */
+    int64_t const full =
+        ra_min_i64(q, steps_to(k - x, step));     /* and every term is k from here on */
+    int64_t const n = ra_max_i64(0, full - from); /* terms that grow by a step */
+    int64_t const t0 = step * from + x, t1 = t0 + step * (n - 1); /* first and last of them */
     int64_t const even = n % 2 == 0 ? n / 2 : n, odd = n % 2 == 0 ? t0 + t1 : (t0 + t1) / 2;
     return even * odd + (q - ra_max_i64(full, from)) * k;
 }
 
-int64_t ra_band_area(int64_t q_count, int64_t k_count, int64_t lo, int64_t hi)
+/* Of a band's queries, every step-th from the first on: q_count of them. */
+static int64_t stepped_area(int64_t q_count, int64_t step, int64_t k_count, int64_t lo, int64_t hi)
 {
     if (q_count <= 0 || k_count <= 0 || lo > hi)
         return 0;
     /* Pairs with b - a <= hi, less those with b - a <= lo - 1. */
     int64_t const upto_hi =
-        hi_binds(hi) ? clamped_sum(q_count, k_count, hi + 1) : q_count * k_count;
-    int64_t const below_lo = lo_binds(lo) ? clamped_sum(q_count, k_count, lo) : 0;
+        hi_binds(hi) ? clamped_sum(q_count, step, k_count, hi + 1) : q_count * k_count;
+    int64_t const below_lo = lo_binds(lo) ? clamped_sum(q_count, step, k_count, lo) : 0;
     return upto_hi - below_lo;
+}
+
+int64_t ra_band_area(int64_t q_count, int64_t k_count, int64_t lo, int64_t hi)
+{
+    return stepped_area(q_count, 1, k_count, lo, hi);
 }
 
 int64_t ra_slice_area(const ra_slice *s)
 {
     return ra_band_area(s->q_count, s->k_count, s->lo, s->hi);
+}
+
+int64_t ra_slice_area_of(const ra_slice *s, ra_range queries)
+{
+    ra_range q;
+    int64_t lo = s->lo, hi = s->hi;
+    if (!ra_range_intersect(ra_slice_queries(s), queries, &q))
+        return 0;
+    ra_band_shift((q.begin - s->q_begin) / s->stride, &lo, &hi);
+    return stepped_area(q.count, q.stride / s->stride, s->k_count, lo, hi);
 }
 
 bool ra_band_cut(int64_t at, int64_t count, int64_t *k_first, int64_t *k_count, int64_t *lo,

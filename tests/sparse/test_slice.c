@@ -203,6 +203,34 @@ Test(slice, area_of_a_billion_causal_tokens_is_exact)
     cr_assert_eq(ra_slice_area(&s), n / 2 * (n + 1));
 }
 
+Test(slice, area_of_some_queries_counts_their_live_pairs)
+{
+    test_rng rng = {8};
+    for (int n = 0; n < 20000; ++n) {
+        ra_slice const s = draw_slice(&rng);
+        ra_range const queries = draw_range(&rng);
+        int64_t expected = 0;
+        for (int64_t i = 0; i < 120; ++i)
+            for (int64_t j = 0; j < 80 && range_has(queries, i); ++j)
+                expected += slice_has(&s, i, j);
+        cr_assert_eq(ra_slice_area_of(&s, queries), expected, "case %d", n);
+    }
+}
+
+Test(slice, area_of_stripes_of_a_billion_causal_tokens_is_exact)
+{
+    int64_t const n = 1000000000, ranks = 64;
+    ra_slice const causal = {0, n, 0, n, 1, RA_BAND_NONE_LO, 0};
+    int64_t sum = 0;
+    for (int64_t r = 0; r < ranks; ++r) {
+        int64_t const rows = n / ranks, last = r + ranks * (rows - 1);
+        int64_t const area = ra_slice_area_of(&causal, (ra_range){r, ranks, rows});
+        cr_expect_eq(area, rows / 2 * (r + 1 + last + 1));
+        sum += area;
+    }
+    cr_expect_eq(sum, n / 2 * (n + 1));
+}
+
 /* Rows cut off in front leave the band the pairs that it had over the others. */
 Test(band, shifted_to_what_is_left_it_keeps_the_pairs_of_that)
 {
