@@ -84,8 +84,9 @@ static void memory_print(const ra_plan_point *point)
             p->peak_bytes <= point->request.memory_bytes ? "fits" : "does not fit");
     if (!point->has_longest || point->longest_shown)
         return;
-    row("longest", "%12s tokens fit, other keys as they are",
-        ra_count_text(point->longest_seq, rows));
+    row("longest", "%12s tokens fit%s, other keys as they are",
+        ra_count_text(point->longest_seq, rows),
+        point->longest_seq == INT32_MAX ? ", the most that shape.seq takes" : "");
     if (point->longest_seq > 0)
         row("", "%12s in %d head group%s and %d round%s", "", point->longest_head_groups,
             ra_plural(point->longest_head_groups), point->longest_rounds,

@@ -402,6 +402,15 @@ Test(plan, says_the_longest_sequence_of_a_sweep_over_lengths_once)
     json_decref(root);
 }
 
+/* Then it is not the memory that ends it. */
+Test(plan, says_that_the_longest_sequence_is_the_longest_of_all)
+{
+    command_run(&result, 0, "plan --longest --set memory.limit=100000G --set compute.threads=1");
+    cr_expect_eq(result.code, 0, "%s", result.err);
+    cr_expect_not_null(strstr(result.out, " 2,147,483,647 tokens fit, the most that shape.seq"),
+                       "%s", result.out);
+}
+
 Test(plan, has_no_longest_sequence_where_not_one_token_fits)
 {
     command_run(&result, 0, "plan --longest --set memory.limit=1KiB");
