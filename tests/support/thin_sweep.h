@@ -1,8 +1,8 @@
 /*
- * Sweeps over failures, or random cases, that take a moment each: of every so many one has its
- * turn, from a start that differs from run to run, so that all have theirs in time. With
- * RA_TEST_EVERY=1 none is left out; RA_TEST_START=N, which a sweep over failures prints, repeats a
- * run; launch/test.sh derives it from the sources.
+ * Sweeps over failures that take a moment each: of every so many calls one fails, from a start that
+ * differs from run to run, so that all have their turn in time. With RA_TEST_EVERY=1 none is left
+ * out; RA_TEST_START=N, which a failure prints, repeats a run; launch/test.sh derives it from the
+ * sources.
  */
 #ifndef RINGATTN_TESTS_THIN_SWEEP_H
 #define RINGATTN_TESTS_THIN_SWEEP_H
@@ -12,7 +12,7 @@
 #include <time.h>
 
 typedef struct thin_sweep {
-    long every, skipped; /* from one to the next, and before the first: fewer */
+    long every, skipped; /* calls from one failure to the next, and before the first: fewer */
     char text[64];
 } thin_sweep;
 
