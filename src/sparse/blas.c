@@ -3,6 +3,7 @@
 
 #include "internal.h"
 #include "library.h"
+#include "sparse/host_device.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -151,17 +152,12 @@ static bool buffers_make(int count)
     return made == count;
 }
 
-static int larger(int a, int b)
-{
-    return a > b ? a : b;
-}
-
 bool ra_blas_reserve(int callers, int helpers)
 {
     RA_ASSERT(the_blas.name[0] != '\0');
     pthread_mutex_lock(&ready.mutex);
-    int const all_callers = larger(callers, ready.callers);
-    int const more_helpers = larger(helpers - ready.helpers, 0);
+    int const all_callers = ra_hd_max(callers, ready.callers);
+    int const more_helpers = ra_hd_max(helpers - ready.helpers, 0);
     bool found = true;
     if (all_callers > ready.callers || more_helpers > 0) {
         int const buffers = all_callers + ready.helpers + more_helpers;
