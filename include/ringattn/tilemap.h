@@ -111,7 +111,7 @@ typedef struct ra_map_request {
  * proportional to the number of runs, whatever their length; a chunk's runs are sorted if the
  * pattern does not give them in order. Scratch: proportional to the runs of one chunk; with an
  * index, also 4 bytes per section if the runs are not in its order.
- * @return RA_ERR_UNSUPPORTED  more than 2^31 - 1 rows on a side, or 2^32 - 1 runs
+ * @return RA_ERR_UNSUPPORTED  more than 2^31 - 1 rows on a side, or 2^32 - 2 runs
  *         RA_ERR_NO_MEMORY
  */
 RA_CHECKED ra_status ra_tilemap_init(const ra_map_request *request, ra_pool *pool,
