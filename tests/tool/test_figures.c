@@ -3,6 +3,8 @@
 #include "tool/json_reader.h"
 #include "tool/plan_points.h"
 
+#include "ringattn/blas.h"
+
 #include <criterion/criterion.h>
 #include <stdio.h>
 
@@ -50,5 +52,52 @@ Test(figures, ranks_between_hosts_hold_their_share_of_dense_attention_on_one)
             longest("--set ring.variant=base --set memory.limit=8GiB", cases[i].heads);
         cr_expect_float_eq(share, cases[i].share, 0.005, "%d heads, %s rounds: %f", cases[i].heads,
                            cases[i].rounds, share);
+    }
+}
+
+/* A point of configs/seeds/. */
+static json_t *study(const char *name, const char *options)
+{
+    char line[512];
+    snprintf(line, sizeof(line), "plan --config %s/configs/seeds/%s.yaml %s", RA_TEST_SOURCE, name,
+             options);
+    return plan_point_of(0, line);
+}
+
+Test(figures, tile_maps_of_the_longest_sequences_take_the_bytes_of_their_study)
+{
+    static const struct {
+        const char *options;
+        long long tilemap, pattern_cache;
+    } cases[] = {{"--variant base --set shape.seq=16744448", 11515328, 0},
+                 {"--variant ring --set shape.seq=16678912", 1536, 33685504},
+                 {"--variant base-on-ring-pattern --set shape.seq=16678912", 33682944, 0},
+                 {"--variant ring-on-base-pattern --set shape.seq=16744448", 1472, 11513856}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        json_t *plan = study("base-vs-ring", cases[i].options);
+        const json_t *bytes = member(plan, "memory_bytes");
+        cr_expect_eq(integer(bytes, "tilemap"), cases[i].tilemap, "%s", cases[i].options);
+        cr_expect_eq(integer(bytes, "pattern_cache"), cases[i].pattern_cache, "%s",
+                     cases[i].options);
+        json_decref(plan);
+    }
+}
+
+Test(figures, standard_attention_fits_5_gib_only_in_head_groups)
+{
+    if (ra_blas_name() == NULL)
+        cr_skip_test("there is no OpenBLAS");
+    for (int groups = 0; groups < 2; groups++) {
+        char options[128];
+        snprintf(options, sizeof(options),
+                 "--variant standard --set shape.seq=8192 --set memory.limit=5GiB --set "
+                 "ring.head_groups=%s",
+                 groups == 0 ? "auto" : "1");
+        json_t *plan = study("memory-profiling", options);
+        cr_expect_str_eq(json_string_value(member(plan, "status")), groups == 0 ? "ok" : "oom");
+        cr_expect_eq(integer(plan, "head_groups"), groups == 0 ? 4 : 1);
+        cr_expect_eq(integer(member(plan, "memory_bytes"), "scores"),
+                     groups == 0 ? 4294967296 : 17179869184);
+        json_decref(plan);
     }
 }
