@@ -16,7 +16,7 @@ typedef enum ra_plot_value {
     RA_PLOT_PEAK_MIB, /* of what ran, as times are */
     RA_PLOT_THEORY_MIB,
     RA_PLOT_FLOOR_MIB,
-    RA_PLOT_FAILED_MIB, /* the limit that was met; without one there is no height to draw it at */
+    RA_PLOT_FAILED_MIB, /* the limit that memory met; without one there is no height to draw at */
     RA_PLOT_FORWARD_MS,
     RA_PLOT_BACKWARD_MS,
     RA_PLOT_SAVINGS, /* memory of the first series of the setting over this one's */
@@ -29,7 +29,7 @@ typedef struct ra_plot_point {
     double tokens; /* of a sequence */
     double value[RA_PLOT_VALUES];
     double memory_bytes[RA_MEM_CATEGORY_COUNT]; /* at the peak */
-    bool ok;                                    /* else: out of memory or refused */
+    bool ok;                                    /* else: no memory, refused, or found wrong */
     bool probed;                                /* tokens is the longest that fits */
 } ra_plot_point;
 

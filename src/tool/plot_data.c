@@ -102,12 +102,14 @@ static void values_read(const json_t *from, const char *command, ra_plot_point *
     point->tokens =
         member(probe ? from : json_object_get(config, "shape"), probe ? "tokens" : "seq");
     point->ok = status == NULL || strcmp(status, "ok") == 0;
+    /* What was refused for another reason, or verified wrong, has met no limit. */
+    bool const lacked_memory = status != NULL && strcmp(status, "oom") == 0;
     double const limit = member(json_object_get(config, "memory"), "limit");
     double *value = point->value;
     value[RA_PLOT_PEAK_MIB] = point->ok ? member(from, "peak_bytes") / ra_plot_mib : (double)NAN;
     value[RA_PLOT_THEORY_MIB] = member(from, "theory_bytes") / ra_plot_mib;
     value[RA_PLOT_FLOOR_MIB] = member(from, "floor_bytes") / ra_plot_mib;
-    value[RA_PLOT_FAILED_MIB] = point->ok ? (double)NAN : limit / ra_plot_mib;
+    value[RA_PLOT_FAILED_MIB] = lacked_memory ? limit / ra_plot_mib : (double)NAN;
     value[RA_PLOT_FORWARD_MS] = point->ok ? median(from, "forward_ms") : (double)NAN;
     value[RA_PLOT_BACKWARD_MS] = point->ok ? median(from, "backward_ms") : (double)NAN;
     value[RA_PLOT_SAVINGS] = NAN;

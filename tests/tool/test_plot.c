@@ -75,6 +75,20 @@ Test(plot, draws_each_series_of_a_sweep_under_its_name)
     cr_assert(picture_has("r-memory.svg", "wide, 64 tokens"), "a point without memory stands");
 }
 
+/* A cross at the limit says "out of memory", which other failures are not. */
+Test(plot, only_points_that_lacked_memory_are_crosses_at_the_limit)
+{
+    file_text("r.json",
+              REPORT(POINT("lean", 64, 2048, "ok") "," POINT("lean", 128, 4096, "ok") "," POINT(
+                  "wrong", 64, 2048,
+                  "verification failed") "," POINT("odd", 64, 2048,
+                                                   "config") "," POINT("wide", 64, 2048, "oom")));
+    plot_scripts("r.json");
+    cr_assert(picture_has("r-memory-length.svg", "title \"wide (out of memory)\""));
+    cr_assert_not(picture_has("r-memory-length.svg", "title \"wrong (out of memory)\""));
+    cr_assert_not(picture_has("r-memory-length.svg", "title \"odd (out of memory)\""));
+}
+
 Test(plot, draws_a_report_of_a_real_run)
 {
     command_run(&result, 0, "run --set shape.seq=64 --json=run.json --quiet");
