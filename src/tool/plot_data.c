@@ -2,6 +2,7 @@
  * Reports as points of series. Files may have any origin: missing or mistyped values are skipped.
  */
 #include "bytes_text.h"
+#include "config_yaml.h"
 #include "internal.h"
 #include "json_build.h"
 #include "plot.h"
@@ -43,7 +44,8 @@ static void setting_of(const json_t *point, char *label)
     label[0] = '\0';
     json_object_foreach(json_object_get(point, "sweep"), key, value)
     {
-        char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
+        /* As many digits as a report has. */
+        char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(9));
         size_t const length = text != NULL ? strlen(text) : 0;
         if (text != NULL && strcmp(key, "shape.seq") != 0) {
             bool const quoted = length >= 2 && text[0] == '"';
@@ -72,6 +74,7 @@ static ra_plot_series series_of(const json_t *point, const char *command)
         label_add(series.label, "planned");
     if (variant == NULL)
         series.setting[0] = '\0';
+    ra_text_mend(series.label); /* half a character would spoil the whole picture */
     return series;
 }
 

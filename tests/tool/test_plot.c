@@ -156,6 +156,29 @@ Test(plot, savings_are_over_the_first_variant_of_the_same_setting)
     cr_assert(picture_has("r-savings.svg", "title \"lean, head_dim=32\""));
 }
 
+#define DIGITS "0123456789012345678901234567890123456789012345678901234567890123456789"
+
+/* A report has nine digits; in binary a tenth has more. */
+Test(plot, labels_have_the_digits_of_the_report)
+{
+    file_text("r.json",
+              "{\"ringattn\": \"0\", \"points\": [{\"sweep\": {\"pattern.blocks.density\": "
+              "0.1}, \"config\": {\"shape\": {\"seq\": 64}}, \"memory_bytes\": {\"qkv\": "
+              "1}}]}");
+    plot_scripts("r.json");
+    cr_assert(picture_has("r-memory.svg", "\"pattern.blocks.density=0.1, 64 tokens\""));
+}
+
+/* No viewer shows any of a picture that has one byte which is no UTF-8. */
+Test(plot, labels_are_cut_between_characters)
+{
+    file_text("r.json", REPORT(POINT(DIGITS "012345678901234567890123456789012345678901234567é", 64,
+                                     1, "ok")));
+    plot_scripts("r.json");
+    cr_assert(picture_has("r-memory.svg", "67?, 64 tokens\""));
+    cr_assert_not(picture_has("r-memory.svg", "\xc3"));
+}
+
 /* The axes keep their height: what a long key takes comes on top. */
 Test(plot, a_picture_grows_with_its_key)
 {
