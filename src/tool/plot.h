@@ -34,10 +34,11 @@ typedef struct ra_plot_point {
 } ra_plot_point;
 
 typedef struct ra_plot_series {
-    char label[RA_PLOT_LABEL_MAX];   /* variant, swept keys but for the length */
-    char setting[RA_PLOT_LABEL_MAX]; /* series of one setting are compared with its first */
-    int compared_with;               /* that series; may be this one */
-    ra_plot_point *const *points;    /* borrowed; the shortest sequence first */
+    char label[RA_PLOT_LABEL_MAX]; /* variant, swept keys but for the length; cut */
+    uint64_t id;                   /* of all of that: another series has another one */
+    uint64_t setting_id;           /* series of one setting are compared with its first */
+    int compared_with;             /* that series; may be this one */
+    ra_plot_point *const *points;  /* borrowed; the shortest sequence first */
     int count;
 } ra_plot_series;
 

@@ -30,18 +30,29 @@ static double median(const json_t *point, const char *name)
     return member(json_object_get(point, name), "median");
 }
 
-static void label_add(char *label, const char *text)
+/* A label is cut, so numbers made of whole texts tell series apart. */
+static uint64_t id_extend(uint64_t id, const char *text)
 {
-    ra_text_append(label, RA_PLOT_LABEL_MAX, ", ", "%s", text);
+    for (id = ra_mix64(id); *text != '\0'; text++) /* the first step is what lies between texts */
+        id = ra_mix64(id ^ (unsigned char)*text);
+    return id;
 }
 
-/* "head_dim=64, ring.layout=zigzag": the length of a sequence is an axis, not a name. */
-static void setting_of(const json_t *point, char *label)
+static void label_add(ra_plot_series *series, const char *text)
+{
+    ra_text_append(series->label, RA_PLOT_LABEL_MAX, ", ", "%s", text);
+    series->id = id_extend(series->id, text);
+}
+
+/* "head_dim=64, ring.layout=zigzag": the length of a sequence is an axis, not a name. Returns its
+   number, 0 if there is none. */
+static uint64_t setting_of(const json_t *point, char setting[RA_PLOT_LABEL_MAX])
 {
     static const char shape[] = "shape.";
     const char *key;
     json_t *value;
-    label[0] = '\0';
+    uint64_t id = 0;
+    setting[0] = '\0';
     json_object_foreach(json_object_get(point, "sweep"), key, value)
     {
         /* As many digits as a report has. */
@@ -51,29 +62,33 @@ static void setting_of(const json_t *point, char *label)
             bool const quoted = length >= 2 && text[0] == '"';
             bool const is_shape = strncmp(key, shape, sizeof(shape) - 1) == 0;
             text[quoted ? length - 1 : length] = '\0';
-            ra_text_append(label, RA_PLOT_LABEL_MAX, ", ", "%s=%s",
+            ra_text_append(setting, RA_PLOT_LABEL_MAX, ", ", "%s=%s",
                            is_shape ? key + sizeof(shape) - 1 : key, text + quoted);
+            id = id_extend(id_extend(id, key), text + quoted);
         }
         free(text);
     }
+    return id;
 }
 
 /* "variant, head_dim=64". Where there are no variants, settings are compared with each other. */
 static ra_plot_series series_of(const json_t *point, const char *command)
 {
     ra_plot_series series = {.label = ""};
+    char setting[RA_PLOT_LABEL_MAX];
     const char *variant = json_string_value(json_object_get(point, "variant"));
-    setting_of(point, series.setting);
+    series.setting_id = setting_of(point, setting);
     if (variant != NULL)
-        label_add(series.label, variant);
-    if (series.setting[0] != '\0')
-        label_add(series.label, series.setting);
+        label_add(&series, variant);
+    if (setting[0] != '\0')
+        label_add(&series, setting);
     if (series.label[0] == '\0')
-        label_add(series.label, "job");
+        label_add(&series, "job");
     if (strcmp(command, "plan") == 0) /* what was measured is another series */
-        label_add(series.label, "planned");
+        label_add(&series, "planned");
+    series.id ^= series.setting_id;
     if (variant == NULL)
-        series.setting[0] = '\0';
+        series.setting_id = 0;
     ra_text_mend(series.label); /* half a character would spoil the whole picture */
     return series;
 }
@@ -82,13 +97,13 @@ static ra_plot_series series_of(const json_t *point, const char *command)
 static int series_add(const ra_plot_series *series, ra_plot_data *data)
 {
     int at = 0, first = 0;
-    while (at < data->series_count && strcmp(data->series[at].label, series->label) != 0)
+    while (at < data->series_count && data->series[at].id != series->id)
         at++;
     if (at < data->series_count)
         return at;
     if (at == RA_PLOT_SERIES_MAX)
         return -1;
-    while (first < at && strcmp(data->series[first].setting, series->setting) != 0)
+    while (first < at && data->series[first].setting_id != series->setting_id)
         first++;
     data->series[at] = *series;
     data->series[at].compared_with = first;

@@ -157,6 +157,28 @@ Test(plot, savings_are_over_the_first_variant_of_the_same_setting)
 }
 
 #define DIGITS "0123456789012345678901234567890123456789012345678901234567890123456789"
+#define CUT(variant, input, seq, peak)                                                             \
+    "{\"config\": {\"shape\": {\"seq\": " #seq "}}, \"variant\": \"" variant "\", \"sweep\": "     \
+    "{\"job.input\": \"" DIGITS DIGITS input "\", \"shape.seq\": " #seq                            \
+    "}, \"peak_bytes\": " #peak "}"
+
+/* Labels end before these differ: no line goes from one to the other. */
+Test(plot, series_are_told_apart_by_more_than_their_labels)
+{
+    file_text("r.json",
+              REPORT(CUT("wide", "a", 64, 8388608) "," CUT("lean", "a", 64, 4194304) "," CUT(
+                  "wide", "b", 64,
+                  3145728) "," CUT("lean", "b", 64,
+                                   1048576) "," CUT("lean", "a", 128,
+                                                    4194304) "," CUT("wide", "b", 128, 3145728)));
+    plot_scripts("r.json");
+    int const lean = picture_line("r-memory-length.svg", "$peak1 << EOD", 1);
+    cr_assert_eq(picture_line("r-memory-length.svg", "64 4", lean), lean + 1);
+    cr_assert_eq(picture_line("r-memory-length.svg", "128 4", lean), lean + 2);
+    int const wide = picture_line("r-memory-length.svg", "$peak2 << EOD", 1);
+    cr_assert_eq(picture_line("r-memory-length.svg", "64 3", wide), wide + 1);
+    cr_assert_eq(picture_line("r-memory-length.svg", "128 3", wide), wide + 2);
+}
 
 /* A report has nine digits; in binary a tenth has more. */
 Test(plot, labels_have_the_digits_of_the_report)
