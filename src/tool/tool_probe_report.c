@@ -6,6 +6,7 @@
 #include "output_file.h"
 #include "tool_probe.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -21,11 +22,11 @@ static double floor_share(const ra_probe_point *point)
     return (double)point->tokens / most;
 }
 
-/* The tokens found over the first variant's; 0: there is nothing to compare with. */
+/* The tokens found over the first variant's; NAN: there is nothing to compare with. */
 static double reference_share(const ra_probe *probe, const ra_probe_point *point)
 {
     int64_t const tokens = probe->points[0].tokens;
-    return tokens > 0 ? (double)point->tokens / (double)tokens : 0;
+    return tokens > 0 ? (double)point->tokens / (double)tokens : (double)NAN;
 }
 
 /* The prediction, and how it compares with what was found. */
@@ -58,7 +59,7 @@ void ra_probe_report_point(ra_probe *probe, const ra_probe_point *point)
         printf("%-16.40s %15s  %s\n", point->variant,
                ra_job_status_text(point->status, &point->report), point->held_back);
     } else {
-        if (reference_share(probe, point) > 0)
+        if (isfinite(reference_share(probe, point)))
             snprintf(share, sizeof(share), "%.4f", reference_share(probe, point));
         printf("%-16.40s %15s %11.2f %11lld %8.2f%% %9s %9.1f%s\n", point->variant,
                ra_count_text(point->tokens, tokens), bytes_per_token(point),
@@ -109,11 +110,11 @@ json_t *ra_probe_point_to_json(ra_probe *probe, const ra_probe_point *point)
                   (json_int_t)point->refused_tokens, "tries", point->try_count, "seconds",
                   point->seconds, "rss_growth_bytes", rss_growth_to_json(point)));
     if (found)
-        object = ra_json_extend(object, json_pack("{s:f, s:I, s:f, s:f}", "bytes_per_token",
+        object = ra_json_extend(object, json_pack("{s:f, s:I, s:f, s:o}", "bytes_per_token",
                                                   bytes_per_token(point), "floor_bytes_per_token",
                                                   (json_int_t)point->floor_bytes, "floor_ratio",
                                                   floor_share(point), "first_ratio",
-                                                  reference_share(probe, point)));
+                                                  ra_json_number(reference_share(probe, point))));
     if (found && probe->series.options->predict)
         object = ra_json_extend(object, prediction_to_json(point));
     return object;
