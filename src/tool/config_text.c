@@ -13,6 +13,8 @@ const char *ra_text_shown(const char *text, char shown[48])
         if (c < 0x20 || c == 0x7f)
             shown[at] = '?';
     }
+    while (text[at] != '\0' && at > 37 && ((unsigned char)text[at] & 0xc0) == 0x80)
+        at--; /* to where the character begins that does not fit */
     memcpy(shown + at, text[at] != '\0' ? "..." : "", text[at] != '\0' ? 4 : 1);
     return shown;
 }

@@ -72,7 +72,8 @@ void ra_text_mend(char *text);
  */
 size_t ra_text_directive_at(const char *text, size_t bytes);
 
-/** Text from outside as a message may show it: at most 40 characters, none of them control. */
+/** UTF-8 text as a message may show it: at most 40 bytes of it, whole characters, none of them
+    control. */
 const char *ra_text_shown(const char *text, char shown[48]);
 
 #endif

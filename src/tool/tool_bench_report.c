@@ -110,6 +110,7 @@ void ra_bench_point_label(const ra_bench_point *point, const ra_config *config, 
         free(encoded);
         json_decref(value);
     }
+    ra_text_mend(text); /* values and the whole are cut at a byte */
 }
 
 static void pass_print(const ra_bench *bench, const ra_bench_point *point, bool backward,

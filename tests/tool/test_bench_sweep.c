@@ -2,6 +2,7 @@
 #include "support/captured_log.h"
 #include "tool/config.h"
 #include "tool/job_source.h"
+#include "tool/tool_bench.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -274,4 +275,21 @@ Test(bench_sweep, combinations_that_contradict_are_found_by_the_check)
         cr_expect_eq(ra_config_check(&config, 1), point == 1 ? RA_OK : RA_ERR_CONFIG);
         ra_config_fini(&config);
     }
+}
+
+/* A row shows the beginning of a long value, and its last byte is no half of a character. */
+Test(bench_sweep, labels_are_text_where_they_are_cut)
+{
+    static const char yaml[] =
+        "sweep: {job.input: [_a_path_of_59_bytes_before_a_letter_that_takes_two"
+        "_of_them_\xc3\xa9.st]}\n";
+    ra_config_source const source = {.pick.sweep_point = 1};
+    ra_bench_point const point = {.pick = source.pick};
+    char label[512];
+    ra_config config = {0};
+    cr_assert_eq(parse(yaml, &source, &config), RA_OK, "%s", said.line);
+    ra_bench_point_label(&point, &config, label, sizeof(label));
+    cr_expect_str_eq(label,
+                     "job.input=_a_path_of_59_bytes_before_a_letter_that_takes_two_of_them_?");
+    ra_config_fini(&config);
 }

@@ -193,6 +193,10 @@ Test(config_yaml, shows_text_without_control_characters)
                      "0123456789012345678901234567890123456789");
     cr_assert_str_eq(ra_text_shown("01234567890123456789012345678901234567890", shown),
                      "0123456789012345678901234567890123456789...");
+    cr_assert_str_eq(ra_text_shown("012345678901234567890123456789012345678\xc3\xa9!", shown),
+                     "012345678901234567890123456789012345678...", "half a character");
+    cr_assert_str_eq(ra_text_shown("01234567890123456789012345678901234567\xc3\xa9!", shown),
+                     "01234567890123456789012345678901234567\xc3\xa9...");
 }
 
 Test(config_yaml, mends_text_that_was_cut)
