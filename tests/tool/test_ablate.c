@@ -60,6 +60,12 @@ static void expect_no_trace(const json_t *root, const char *variant, const char 
                  category);
 }
 
+static double medians_of(const json_t *point)
+{
+    return real(member(point, "forward_ms"), "median") +
+           real(member(point, "backward_ms"), "median");
+}
+
 static void check_sums(const json_t *point, const json_t *reference)
 {
     long long sum = 0;
@@ -75,8 +81,10 @@ static void check_sums(const json_t *point, const json_t *reference)
     }
     cr_expect_eq(sum, integer(point, "peak_bytes"));
     cr_expect_gt(integer(point, "alloc_count"), 0);
-    cr_expect_gt(json_number_value(member(member(point, "forward_ms"), "median")), 0);
-    cr_expect_gt(json_number_value(member(member(point, "backward_ms"), "median")), 0);
+    cr_expect_gt(real(member(point, "forward_ms"), "median"), 0);
+    cr_expect_gt(real(member(point, "backward_ms"), "median"), 0);
+    double const ratio = medians_of(point) / medians_of(reference);
+    cr_expect_float_eq(real(point, "time_ratio"), ratio, 1e-6 * ratio); /* of nine digits */
     cr_expect(json_is_object(member(point, "error")), "not verified");
 }
 
