@@ -12,12 +12,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
-/* "results.json" gives "results": pictures lie beside what they show. */
+/* "results.json" gives "results": pictures lie beside what they show. Beside a pipe, which
+   /dev/stdin may be, nobody would look for them. */
 static ra_status prefix_choose(const ra_options *options, char *prefix, size_t bytes)
 {
     const char *from = options->prefix != NULL ? options->prefix : options->files[0];
     size_t length = strlen(from);
+    struct stat info;
+    if (options->prefix == NULL && stat(from, &info) == 0 && S_ISFIFO(info.st_mode)) {
+        ra_log(RA_LOG_ERROR, "%.100s: is a pipe: give pictures a name by --prefix", from);
+        return RA_ERR_CONFIG;
+    }
     if (options->prefix == NULL && length > 5 && strcmp(from + length - 5, ".json") == 0)
         length -= 5;
     if (length < bytes) {
@@ -60,12 +67,12 @@ static ra_status picture_check(const ra_options *options, const char *path)
     return RA_OK;
 }
 
-static ra_status pictures_draw(const ra_options *options, const ra_plot_data *data, ra_comm *comm)
+static ra_status pictures_draw(const ra_options *options, const ra_plot_data *data, ra_comm *comm,
+                               const char *prefix)
 {
     char path[PATH_MAX];
-    char prefix[sizeof(path) - 32];
     int drawn = 0;
-    ra_status status = prefix_choose(options, prefix, sizeof(prefix));
+    ra_status status = RA_OK;
     for (const ra_plot_kind *kind = ra_plot_kinds; kind->name != NULL && status == RA_OK; kind++) {
         if (!kind->applies(data))
             continue;
@@ -87,10 +94,13 @@ static ra_status pictures_draw(const ra_options *options, const ra_plot_data *da
 static ra_status plot(const ra_options *options, ra_comm *comm)
 {
     ra_plot_data data;
-    ra_status status = ra_plot_read(options->files, options->file_count, &data);
+    char prefix[PATH_MAX - 32];
+    ra_status status = prefix_choose(options, prefix, sizeof(prefix)); /* a pipe may take long */
+    if (status == RA_OK)
+        status = ra_plot_read(options->files, options->file_count, &data);
     if (status != RA_OK)
         return status;
-    status = pictures_draw(options, &data, comm);
+    status = pictures_draw(options, &data, comm, prefix);
     ra_plot_fini(&data);
     return status;
 }

@@ -324,6 +324,15 @@ Test(plot, reads_reports_from_pipes)
     }
 }
 
+/* Else pictures would go to /dev. */
+Test(plot, asks_for_a_name_beside_a_pipe)
+{
+    command_shell(&result, "echo '{}' | $RINGATTN plot /dev/stdin");
+    cr_assert_eq(result.code, 2, "%s", result.err);
+    cr_assert_not_null(strstr(result.err, "error: /dev/stdin: is a pipe: give pictures a name"),
+                       "%s", result.err);
+}
+
 Test(plot, asks_for_gnuplot_where_there_is_none)
 {
     file_text("r.json", REPORT(POINT("x", 64, 1, "ok")));
