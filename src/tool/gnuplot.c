@@ -79,8 +79,8 @@ static ra_status picture_read(FILE *drawn, char **text_out)
 /* 0, or why the program cannot be started. */
 static int start(int script, int drawn, int complaints, pid_t *child)
 {
-    static char name[] = "gnuplot";
-    char *argv[] = {name, NULL};
+    static char name[] = "gnuplot", own_settings[] = "-d"; /* not those of ~/.gnuplot */
+    char *argv[] = {name, own_settings, NULL};
     posix_spawn_file_actions_t actions;
     int cause = posix_spawn_file_actions_init(&actions);
     if (cause != 0)

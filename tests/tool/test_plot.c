@@ -333,6 +333,17 @@ Test(plot, asks_for_a_name_beside_a_pipe)
                        "%s", result.err);
 }
 
+/* What people have set for pictures of their own. */
+Test(plot, is_not_changed_by_settings_of_the_user)
+{
+    file_text("r.json", REPORT(POINT("x", 64, 1, "ok")));
+    command_shell(&result,
+                  "echo 'set output \"elsewhere\"' >.gnuplot; HOME=$PWD $RINGATTN plot r.json");
+    cr_assert_eq(result.code, 0, "%s", result.err);
+    cr_assert(picture_has("r-memory.svg", "x, 64 tokens"));
+    cr_assert_not(command_file_exists("elsewhere"));
+}
+
 Test(plot, asks_for_gnuplot_where_there_is_none)
 {
     file_text("r.json", REPORT(POINT("x", 64, 1, "ok")));
