@@ -4,6 +4,7 @@
 #include "bytes_text.h"
 #include "internal.h"
 #include "json_build.h"
+#include "json_text.h"
 #include "tool_plan.h"
 
 #include <math.h>
@@ -34,9 +35,11 @@ typedef struct samples {
 /* The configuration of a point: its JSON is valid YAML. */
 static ra_status point_parse(const char *path, const json_t *config, ra_config *config_out)
 {
-    char *text = json_dumps(config, JSON_INDENT(1));
-    if (text == NULL)
+    if (!json_is_object(config))
         return ra_json_refuse(path, "a point has no configuration");
+    char *text = ra_json_dump(config, JSON_INDENT(1));
+    if (text == NULL)
+        return ra_refuse_memory("the configuration of a point");
     ra_status const status = ra_config_parse(path, text, strlen(text), NULL, config_out);
     free(text);
     return status;

@@ -2,6 +2,7 @@
 
 #include "input_file.h"
 #include "internal.h"
+#include "json_text.h"
 #include "output_file.h"
 
 #include <errno.h>
@@ -59,19 +60,22 @@ static size_t read_some(void *buffer, size_t bytes, void *context)
 ra_status ra_json_read(const char *file, int64_t wait_ms, json_t **root_out)
 {
     json_error_t error;
+    bool lacked_memory;
     struct stat info;
     reading r = {.fd = ra_input_open(file, &info), .until_ns = ra_clock_ns() + wait_ms * 1000000};
     if (r.fd < 0) {
         ra_log(RA_LOG_ERROR, "%s: cannot open the report: %s", file, strerror(errno));
         return RA_ERR_IO;
     }
-    json_t *root = json_load_callback(read_some, &r, JSON_REJECT_DUPLICATES, &error);
+    json_t *root = ra_json_load(read_some, &r, &error, &lacked_memory);
     close(r.fd);
     if (root != NULL && r.cause == 0) {
         *root_out = root;
         return RA_OK;
     }
     json_decref(root);
+    if (lacked_memory)
+        return ra_refuse_memory(file);
     if (r.cause == ETIMEDOUT)
         ra_log(RA_LOG_ERROR, "%s: the report has not come to an end within %g s: who writes it?",
                file, (double)wait_ms / 1000.0);
@@ -109,7 +113,7 @@ ra_status ra_json_report(const char *command, json_t *members, const char *path)
 {
     json_t *root = ra_json_extend(
         json_pack("{s:s, s:s}", "ringattn", ra_version(), "command", command), members);
-    char *text = root != NULL ? json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) : NULL;
+    char *text = root != NULL ? ra_json_dump(root, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) : NULL;
     size_t const length = text != NULL ? strlen(text) : 0;
     char *line = text != NULL ? realloc(text, length + 2) : NULL; /* and a newline */
     json_decref(root);

@@ -26,7 +26,8 @@ enum { RA_JSON_WAIT_MS = 3600000 };
 /**
  * Read a report that another command wrote, or writes within `wait_ms` into a pipe; the caller owns
  * *root_out.
- * @return RA_ERR_IO  it cannot be read, has not ended by then, or is no JSON; one line was logged
+ * @return RA_ERR_IO  it cannot be read, has not ended by then, or is no JSON
+ *         RA_ERR_NO_MEMORY; one line was logged
  */
 RA_CHECKED ra_status ra_json_read(const char *file, int64_t wait_ms, json_t **root_out);
 

@@ -5,6 +5,7 @@
 #include "config_yaml.h"
 #include "internal.h"
 #include "json_build.h"
+#include "json_text.h"
 #include "plot.h"
 
 #include <jansson.h>
@@ -44,9 +45,9 @@ static void label_add(ra_plot_series *series, const char *text)
     series->id = id_extend(series->id, text);
 }
 
-/* "head_dim=64, ring.layout=zigzag": the length of a sequence is an axis, not a name. Returns its
-   number, 0 if there is none. */
-static uint64_t setting_of(const json_t *point, char setting[RA_PLOT_LABEL_MAX])
+/* "head_dim=64, ring.layout=zigzag": the length of a sequence is an axis, not a name. Its number is
+   0 if there is none. */
+static ra_status setting_of(const json_t *point, char setting[RA_PLOT_LABEL_MAX], uint64_t *id_out)
 {
     static const char shape[] = "shape.";
     const char *key;
@@ -56,9 +57,11 @@ static uint64_t setting_of(const json_t *point, char setting[RA_PLOT_LABEL_MAX])
     json_object_foreach(json_object_get(point, "sweep"), key, value)
     {
         /* As many digits as a report has. */
-        char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(9));
-        size_t const length = text != NULL ? strlen(text) : 0;
-        if (text != NULL && strcmp(key, "shape.seq") != 0) {
+        char *text = ra_json_dump(value, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(9));
+        if (text == NULL)
+            return ra_refuse_memory("the name of a series");
+        size_t const length = strlen(text);
+        if (strcmp(key, "shape.seq") != 0) {
             bool const quoted = length >= 2 && text[0] == '"';
             bool const is_shape = strncmp(key, shape, sizeof(shape) - 1) == 0;
             text[quoted ? length - 1 : length] = '\0';
@@ -68,16 +71,19 @@ static uint64_t setting_of(const json_t *point, char setting[RA_PLOT_LABEL_MAX])
         }
         free(text);
     }
-    return id;
+    *id_out = id;
+    return RA_OK;
 }
 
 /* "variant, head_dim=64". Where there are no variants, settings are compared with each other. */
-static ra_plot_series series_of(const json_t *point, const char *command)
+static ra_status series_of(const json_t *point, const char *command, ra_plot_series *series_out)
 {
     ra_plot_series series = {.label = ""};
     char setting[RA_PLOT_LABEL_MAX];
     const char *variant = json_string_value(json_object_get(point, "variant"));
-    series.setting_id = setting_of(point, setting);
+    ra_status const status = setting_of(point, setting, &series.setting_id);
+    if (status != RA_OK)
+        return status;
     if (variant != NULL)
         label_add(&series, variant);
     if (setting[0] != '\0')
@@ -90,7 +96,8 @@ static ra_plot_series series_of(const json_t *point, const char *command)
     if (variant == NULL)
         series.setting_id = 0;
     ra_text_mend(series.label); /* half a character would spoil the whole picture */
-    return series;
+    *series_out = series;
+    return RA_OK;
 }
 
 /* Its index; -1: there is no room for another one. */
@@ -136,18 +143,22 @@ static void values_read(const json_t *from, const char *command, ra_plot_point *
 }
 
 /* There is room for it. */
-static void point_add(const json_t *from, const char *command, ra_plot_data *data)
+static ra_status point_add(const json_t *from, const char *command, ra_plot_data *data)
 {
-    ra_plot_series const named = series_of(from, command);
+    ra_plot_series named;
+    ra_status const status = series_of(from, command, &named);
+    if (status != RA_OK)
+        return status;
     int const series = series_add(&named, data);
     if (series < 0) {
         data->left_out_count++;
-        return;
+        return RA_OK;
     }
     ra_plot_point *point = &data->points[data->count++];
     point->series = series;
     values_read(from, command, point);
     data->series[series].count++;
+    return RA_OK;
 }
 
 static ra_status points_add(const char *file, const json_t *root, ra_plot_data *data)
@@ -166,9 +177,10 @@ static ra_status points_add(const char *file, const json_t *root, ra_plot_data *
     if (more == NULL)
         return ra_refuse_memory("the points of a picture");
     data->points = more;
-    for (size_t i = 0; i < count; i++)
-        point_add(json_array_get(points, i), command != NULL ? command : "", data);
-    return RA_OK;
+    ra_status status = RA_OK;
+    for (size_t i = 0; i < count && status == RA_OK; i++)
+        status = point_add(json_array_get(points, i), command != NULL ? command : "", data);
+    return status;
 }
 
 static ra_status file_add(const char *file, ra_plot_data *data)

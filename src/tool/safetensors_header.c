@@ -6,6 +6,7 @@
 
 #include "bytes_text.h"
 #include "internal.h"
+#include "json_text.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -192,18 +193,33 @@ static ra_status check_metadata(const ra_tensor_file *file, json_t *value, bool 
     return RA_OK;
 }
 
+typedef struct text_left {
+    const char *at;
+    size_t bytes;
+} text_left;
+
+static size_t read_text(void *buffer, size_t most, void *context)
+{
+    text_left *left = context;
+    size_t const bytes = left->bytes < most ? left->bytes : most;
+    memcpy(buffer, left->at, bytes);
+    left->at += bytes;
+    left->bytes -= bytes;
+    return bytes;
+}
+
 /* `text` is one member of so many bytes, between braces: "{"name": value}". */
 static ra_status parse_member(ra_tensor_file *file, const char *text, size_t bytes,
                               int64_t data_bytes, bool *metadata_seen)
 {
     json_error_t problem;
-    json_t *tree = json_loadb(text, bytes + 2, JSON_REJECT_DUPLICATES, &problem);
-    if (tree == NULL) {
-        /* jansson 2.14 leaves the text empty if memory fails it early. */
-        if (json_error_code(&problem) == json_error_out_of_memory || problem.text[0] == '\0')
-            return ra_refuse_memory(file->path);
+    text_left left = {text, bytes + 2};
+    bool lacked_memory;
+    json_t *tree = ra_json_load(read_text, &left, &problem, &lacked_memory);
+    if (lacked_memory)
+        return ra_refuse_memory(file->path);
+    if (tree == NULL)
         return reject(file, NULL, "the header is not valid JSON, %s", problem.text);
-    }
     ra_status status;
     const char *name = json_object_iter_key(json_object_iter(tree));
     json_t *value = json_object_iter_value(json_object_iter(tree));

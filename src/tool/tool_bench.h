@@ -97,7 +97,11 @@ json_t *ra_bench_point_to_json(const ra_bench_point *point, const ra_config *con
 /** "causal, shape.seq=4096"; cut to `bytes`. */
 void ra_bench_point_label(const ra_bench_point *point, const ra_config *config, char *text,
                           size_t bytes);
-/** Comma-separated values of what is in a point's JSON; NULL: the header. */
-void ra_bench_csv_line(FILE *file, const ra_config *config, const json_t *point);
+/**
+ * Comma-separated values of what is in a point's JSON; NULL: the header. What cannot be written
+ * stays with the stream.
+ * @return RA_ERR_NO_MEMORY; one line was logged
+ */
+RA_CHECKED ra_status ra_bench_csv_line(FILE *file, const ra_config *config, const json_t *point);
 
 #endif

@@ -1,5 +1,7 @@
 /* A point as JSON, and that as a line of comma-separated values. */
+#include "internal.h"
 #include "json_build.h"
+#include "json_text.h"
 #include "tool_bench.h"
 
 #include <math.h>
@@ -141,7 +143,7 @@ static void text_write(FILE *file, const char *text)
 }
 
 /* Nothing where there is no value. */
-static void value_write(FILE *file, const json_t *value)
+static ra_status value_write(FILE *file, const json_t *value)
 {
     if (json_is_string(value)) {
         text_write(file, json_string_value(value));
@@ -152,38 +154,43 @@ static void value_write(FILE *file, const json_t *value)
     } else if (json_is_boolean(value)) {
         fputs(json_is_true(value) ? "true" : "false", file);
     } else if (json_is_array(value)) {
-        char *text = json_dumps(value, JSON_COMPACT);
-        text_write(file, text != NULL ? text : "");
+        char *text = ra_json_dump(value, JSON_COMPACT);
+        if (text == NULL)
+            return ra_refuse_memory("the report");
+        text_write(file, text);
         free(text);
     }
+    return RA_OK;
 }
 
 /* A column's name in the header, its value in the line of a point. */
-static void cell_write(FILE *file, const json_t *point, const char *name, const json_t *value)
+static ra_status cell_write(FILE *file, const json_t *point, const char *name, const json_t *value)
 {
-    if (point == NULL)
-        text_write(file, name);
-    else
-        value_write(file, value);
+    if (point != NULL)
+        return value_write(file, value);
+    text_write(file, name);
+    return RA_OK;
 }
 
-void ra_bench_csv_line(FILE *file, const ra_config *config, const json_t *point)
+ra_status ra_bench_csv_line(FILE *file, const ra_config *config, const json_t *point)
 {
     const json_t *swept = json_object_get(point, "sweep");
-    cell_write(file, point, "variant", json_object_get(point, "variant"));
+    ra_status status = cell_write(file, point, "variant", json_object_get(point, "variant"));
     fputc(',', file);
-    cell_write(file, point, "status", json_object_get(point, "status"));
-    for (int i = 0; i < config->sweep_key_count; i++) {
+    if (status == RA_OK)
+        status = cell_write(file, point, "status", json_object_get(point, "status"));
+    for (int i = 0; i < config->sweep_key_count && status == RA_OK; i++) {
         const char *path = ra_config_swept_path(config, i);
         fputc(',', file);
-        cell_write(file, point, path, json_object_get(swept, path));
+        status = cell_write(file, point, path, json_object_get(swept, path));
     }
-    for (size_t i = 0; i < sizeof(columns) / sizeof(columns[0]); i++) {
+    for (size_t i = 0; i < sizeof(columns) / sizeof(columns[0]) && status == RA_OK; i++) {
         const column *c = &columns[i];
         const json_t *member = json_object_get(point, c->member);
         fputc(',', file);
-        cell_write(file, point, c->name,
-                   c->inner != NULL ? json_object_get(member, c->inner) : member);
+        status = cell_write(file, point, c->name,
+                            c->inner != NULL ? json_object_get(member, c->inner) : member);
     }
     fputc('\n', file);
+    return status;
 }

@@ -4,6 +4,7 @@
 #include "console.h"
 #include "duration.h"
 #include "internal.h"
+#include "json_text.h"
 #include "output_file.h"
 #include "ringattn/blas.h"
 #include "tool_bench.h"
@@ -103,7 +104,7 @@ void ra_bench_point_label(const ra_bench_point *point, const ra_config *config, 
     for (int i = 0; i < config->sweep_key_count; i++) {
         json_t *value = ra_config_swept_to_json(config, i);
         char *encoded =
-            value != NULL ? json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(9)) : NULL;
+            value != NULL ? ra_json_dump(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(9)) : NULL;
         const char *plain = json_is_string(value) ? json_string_value(value) : encoded;
         ra_text_append(text, bytes, ", ", "%s=%.60s", ra_config_swept_path(config, i),
                        plain != NULL ? plain : "?");
@@ -176,15 +177,12 @@ void ra_bench_report_point(ra_bench *bench, const ra_bench_point *point, const r
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
-static void csv_lines(const ra_series *series, FILE *file)
+static ra_status csv_lines(const ra_series *series, FILE *file)
 {
-    size_t i;
-    json_t *point;
-    ra_bench_csv_line(file, &series->base, NULL);
-    json_array_foreach(series->points, i, point)
-    {
-        ra_bench_csv_line(file, &series->base, point);
-    }
+    ra_status status = ra_bench_csv_line(file, &series->base, NULL);
+    for (size_t i = 0; i < json_array_size(series->points) && status == RA_OK; i++)
+        status = ra_bench_csv_line(file, &series->base, json_array_get(series->points, i));
+    return status;
 }
 
 static ra_status csv_write(const ra_series *series)
@@ -194,14 +192,16 @@ static ra_status csv_write(const ra_series *series)
     if (series->points == NULL)
         return ra_refuse_memory("the report");
     if (path == NULL) {
-        csv_lines(series, stdout); /* a failure stays with the stream */
-        return ra_stdout_check(" the report");
+        ra_status const written = csv_lines(series, stdout);
+        ra_status const shown = ra_stdout_check(" the report");
+        return written != RA_OK ? written : shown;
     }
-    ra_status const status = ra_output_open(&output, path, "", "cannot write the report");
+    ra_status status = ra_output_open(&output, path, "", "cannot write the report");
     if (status != RA_OK)
         return status;
-    csv_lines(series, output.stream);
-    return ra_output_close(&output, true);
+    status = csv_lines(series, output.stream);
+    ra_status const closed = ra_output_close(&output, status == RA_OK);
+    return status != RA_OK ? status : closed;
 }
 
 ra_status ra_bench_report_end(void *command)

@@ -78,12 +78,10 @@ static void expect_clean(const report *r, int ranks, long n, const char *argumen
     "--set pattern.causal=true --set pattern.window.left=40 --set pattern.sinks=2 "                \
     "--set compute.threads=2 --set memory.pool.log=blocks.log "
 
-static void sweep(int ranks, int rank, long every, const char *more)
+static void sweep_command(int ranks, int rank, long every, const char *arguments)
 {
-    char arguments[1024];
     long failures = 0, n = rank;
     report r;
-    snprintf(arguments, sizeof(arguments), JOB "%s", more);
     for (;; n += every) {
         r = run_failing(ranks, rank, n, arguments);
         if (r.written && r.refused == 0)
@@ -94,6 +92,13 @@ static void sweep(int ranks, int rank, long every, const char *more)
     cr_assert_eq(result.code, 0, "%s", result.err);
     cr_assert_eq(r.live, 0, "%ld blocks left", r.live);
     cr_assert_gt(failures, r.requests / every / 2, "%ld of %ld", failures, r.requests);
+}
+
+static void sweep(int ranks, int rank, long every, const char *more)
+{
+    char arguments[1024];
+    snprintf(arguments, sizeof(arguments), JOB "%s", more);
+    sweep_command(ranks, rank, every, arguments);
     cr_assert(command_file_exists("out.safetensors"));
 }
 
@@ -137,6 +142,16 @@ Test(memory, materialised_scores_survive_the_nth_refusal)
     sweep(0, 0, every_of(43), "--phases --set attention.kind=standard");
     if (command_has_mpi())
         sweep(2, 1, every_of(149), "--set attention.kind=standard --set ring.schedule=direct");
+}
+
+/* Parsing goes no further than memory does. */
+Test(memory, a_report_that_is_read_survives_the_nth_refusal)
+{
+    command_shell(&result, "$RINGATTN bench --quiet --json=bench.json --set shape.seq=64 "
+                           "--set job.repeat=1 --set compute.threads=1");
+    cr_assert_eq(result.code, 0, "%s", result.err);
+    sweep_command(0, 0, every_of(31), "plan --set compute.threads=1 --calibrate bench.json");
+    sweep_command(0, 0, every_of(31), "plot --prefix picture bench.json");
 }
 
 /* Its own lists come before all else. */
