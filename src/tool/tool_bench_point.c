@@ -77,7 +77,7 @@ static ra_status point_measure(ra_bench *bench, ra_job *job, ra_bench_point *poi
         status = ra_job_passes(job);
     if (status == RA_OK)
         status = ra_job_results(job);
-    if (status == RA_OK && bench->series.options->overlap && ra_comm_size(job->comm) > 1)
+    if (status == RA_OK && bench->series.options->overlap)
         status = ra_bench_overlap_measure(job, point);
     if (status == RA_OK && job->backend == RA_BACKEND_CPU)
         status = ra_bench_limits_refresh(bench, job->threads, false);

@@ -303,6 +303,17 @@ Test(bench, overlap_comes_from_three_measured_runs)
     json_decref(root);
 }
 
+/* As of several ranks: that communication takes no time is measured, too. */
+Test(bench, one_rank_has_nothing_to_overlap)
+{
+    json_t *root = bench(0, "--overlap --set shape.seq=64 --set job.repeat=2", 0);
+    json_t *forward = member(first_point(root), "overlap_forward");
+    expect_positive(forward, "both_ms");
+    expect_positive(forward, "compute_ms");
+    cr_expect(real(forward, "comm_ms") < real(forward, "both_ms"));
+    json_decref(root);
+}
+
 Test(bench, verification_is_part_of_a_point)
 {
     json_t *root = bench(0, "--verify --backward --set shape.seq=65 --set job.repeat=1", 0);
