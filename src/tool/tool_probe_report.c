@@ -1,5 +1,6 @@
 /* The table of a probe, row by row as variants end; memory side by side and JSON at the end. */
 #include "bytes_text.h"
+#include "config_yaml.h"
 #include "internal.h"
 #include "json_build.h"
 #include "memory_table.h"
@@ -47,7 +48,8 @@ static void prediction_print(const ra_probe_point *point)
 
 void ra_probe_report_point(ra_probe *probe, const ra_probe_point *point)
 {
-    char tokens[32], share[16] = "-";
+    char tokens[32], shown[48], share[16] = "-";
+    const char *name = ra_text_shown(point->variant, shown);
     if (!ra_options_shows_text(probe->series.options))
         return;
     ra_console_show("");
@@ -56,12 +58,12 @@ void ra_probe_report_point(ra_probe *probe, const ra_probe_point *point)
         printf("%-16s %15s %11s %11s %9s %9s %9s\n", "variant", "tokens", "bytes/token", "floor",
                "of floor", "of first", "seconds");
     if (point->status != RA_OK) {
-        printf("%-16.40s %15s  %s\n", point->variant,
-               ra_job_status_text(point->status, &point->report), point->held_back);
+        printf("%-16s %15s  %s\n", name, ra_job_status_text(point->status, &point->report),
+               point->held_back);
     } else {
         if (isfinite(reference_share(probe, point)))
             snprintf(share, sizeof(share), "%.4f", reference_share(probe, point));
-        printf("%-16.40s %15s %11.2f %11lld %8.2f%% %9s %9.1f%s\n", point->variant,
+        printf("%-16s %15s %11.2f %11lld %8.2f%% %9s %9.1f%s\n", name,
                ra_count_text(point->tokens, tokens), bytes_per_token(point),
                (long long)point->floor_bytes, 100 * floor_share(point), share, point->seconds,
                ra_report_passes(&point->report) ? "" : "  VERIFICATION FAILED");
@@ -103,12 +105,13 @@ json_t *ra_probe_point_to_json(ra_probe *probe, const ra_probe_point *point)
     probe->report_json = NULL;
     object = ra_json_extend(
         object,
-        json_pack("{s:s, s:s, s:s?, s:i, s:I, s:s?, s:I, s:i, s:f, s:o}", "variant", point->variant,
+        json_pack("{s:s, s:s, s:s?, s:i, s:I, s:s?, s:o, s:i, s:f, s:o}", "variant", point->variant,
                   "status", ra_job_status_text(point->status, &point->report), "message",
                   found ? NULL : held_back, "ranks", ra_comm_size(probe->series.comm), "tokens",
                   (json_int_t)point->tokens, "held_back", held_back, "refused_tokens",
-                  (json_int_t)point->refused_tokens, "tries", point->try_count, "seconds",
-                  point->seconds, "rss_growth_bytes", rss_growth_to_json(point)));
+                  ra_json_known(point->refused_tokens > 0 ? point->refused_tokens : -1), "tries",
+                  point->try_count, "seconds", point->seconds, "rss_growth_bytes",
+                  rss_growth_to_json(point)));
     if (found)
         object = ra_json_extend(object, json_pack("{s:f, s:I, s:f, s:o}", "bytes_per_token",
                                                   bytes_per_token(point), "floor_bytes_per_token",

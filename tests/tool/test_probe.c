@@ -165,6 +165,7 @@ Test(probe, variants_of_the_file_are_its_points_in_order)
     check_edge(0, json_array_get(points, 1), "--variant half");
     cr_expect_float_eq(json_real_value(member(json_array_get(points, 0), "first_ratio")), 1, 0);
     cr_expect_str_eq(text(json_array_get(points, 2), "status"), "config");
+    cr_expect(json_is_integer(member(json_array_get(points, 1), "refused_tokens")));
     cr_expect_not_null(strstr(text(json_array_get(points, 2), "message"), "shape.kv_heads"));
     cr_expect_str_eq(text(json_array_get(points, 3), "status"), "oom");
     json_decref(root);
