@@ -51,10 +51,12 @@ static void bars_begin(FILE *script, int count, int longest)
             beside > RA_PLOT_MARGIN_CHARACTERS ? beside : RA_PLOT_MARGIN_CHARACTERS);
 }
 
-/* "flash, 4096 tokens"; its length. */
+/* "flash, 4096 tokens", or "flash" where the length is not known; its length. */
 static int bar_label(const ra_plot_data *data, const ra_plot_point *p, char *label, size_t bytes)
 {
-    return snprintf(label, bytes, "%s, %.0f tokens", data->series[p->series].label, p->tokens);
+    const char *name = data->series[p->series].label;
+    return isnan(p->tokens) ? snprintf(label, bytes, "%s", name)
+                            : snprintf(label, bytes, "%s, %.0f tokens", name, p->tokens);
 }
 
 static void memory_begin(FILE *script, const ra_plot_data *data)

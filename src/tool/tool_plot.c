@@ -14,15 +14,24 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* "results.json" gives "results": pictures lie beside what they show. Beside a pipe, which
-   /dev/stdin may be, nobody would look for them. */
+/* A pipe, or a link of the system to what is open: nobody would look for pictures beside it. */
+static bool is_stream(const char *path)
+{
+    struct stat info;
+    if (stat(path, &info) == 0 && S_ISFIFO(info.st_mode))
+        return true;
+    bool const of_system = strncmp(path, "/dev/", 5) == 0 || strncmp(path, "/proc/", 6) == 0;
+    return of_system && lstat(path, &info) == 0 && S_ISLNK(info.st_mode);
+}
+
+/* "results.json" gives "results": pictures lie beside what they show. */
 static ra_status prefix_choose(const ra_options *options, char *prefix, size_t bytes)
 {
     const char *from = options->prefix != NULL ? options->prefix : options->files[0];
     size_t length = strlen(from);
-    struct stat info;
-    if (options->prefix == NULL && stat(from, &info) == 0 && S_ISFIFO(info.st_mode)) {
-        ra_log(RA_LOG_ERROR, "%.100s: is a pipe: give pictures a name by --prefix", from);
+    if (options->prefix == NULL && is_stream(from)) {
+        ra_log(RA_LOG_ERROR, "%.100s: is not a file's own name: give pictures one by --prefix",
+               from);
         return RA_ERR_CONFIG;
     }
     if (options->prefix == NULL && length > 5 && strcmp(from + length - 5, ".json") == 0)

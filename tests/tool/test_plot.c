@@ -325,12 +325,26 @@ Test(plot, reads_reports_from_pipes)
 }
 
 /* Else pictures would go to /dev. */
-Test(plot, asks_for_a_name_beside_a_pipe)
+Test(plot, asks_for_a_name_beside_a_stream)
 {
-    command_shell(&result, "echo '{}' | $RINGATTN plot /dev/stdin");
-    cr_assert_eq(result.code, 2, "%s", result.err);
-    cr_assert_not_null(strstr(result.err, "error: /dev/stdin: is a pipe: give pictures a name"),
-                       "%s", result.err);
+    static const char *const commands[] = {
+        "echo '{}' | $RINGATTN plot /dev/stdin", "$RINGATTN plot /dev/stdin <r.json",
+        "$RINGATTN plot /proc/self/fd/0 <r.json", "mkfifo pipe; $RINGATTN plot pipe"};
+    file_text("r.json", REPORT(POINT("x", 64, 1, "ok")));
+    for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
+        command_shell(&result, commands[i]);
+        cr_expect_eq(result.code, 2, "%s: %s", commands[i], result.err);
+        cr_expect_not_null(strstr(result.err, "is not a file's own name: give pictures one"), "%s",
+                           result.err);
+    }
+}
+
+Test(plot, a_bar_without_a_length_has_its_name_alone)
+{
+    file_text("r.json", "{\"ringattn\": 1, \"points\": [{\"memory_bytes\": {\"qkv\": 5}}]}");
+    command_shell(&result, "$RINGATTN plot r.json");
+    cr_assert_eq(result.code, 0, "%s", result.err);
+    cr_assert(picture_has("r-memory.svg", ">job<"));
 }
 
 /* What people have set for pictures of their own. */
