@@ -38,22 +38,20 @@ double ra_verify_least(ra_dtype dtype)
 
 /* ---- what is sampled ------------------------------------------------------------------------- */
 
+/* The ends are parts of their own: what they shared one with would never be sampled. */
 static ra_range part_of(int64_t index, int64_t count, int64_t total)
 {
-    int64_t const part = total / count, rest = total % count;
-    return (ra_range){part * index + ra_min_i64(index, rest), 1, part + (index < rest)};
-}
-
-static bool is_end(int64_t index, int64_t count)
-{
-    return count >= 2 && (index == 0 || index == count - 1);
+    int64_t const ends = count >= 3;
+    if (ends && (index == 0 || index == count - 1))
+        return (ra_range){index == 0 ? 0 : total - 1, 1, 1};
+    int64_t const at = index - ends, parts = count - 2 * ends, between = total - 2 * ends;
+    int64_t const part = between / parts, rest = between % parts;
+    return (ra_range){ends + part * at + ra_min_i64(at, rest), 1, part + (at < rest)};
 }
 
 int64_t ra_verify_sample(uint64_t seed, int64_t index, int64_t count, int64_t total)
 {
     ra_range const part = part_of(index, count, total);
-    if (is_end(index, count))
-        return index == 0 ? 0 : total - 1;
     return part.begin + (int64_t)(ra_mix64(seed ^ (uint64_t)index) % (uint64_t)part.count);
 }
 
@@ -63,7 +61,7 @@ int64_t ra_verify_sample_row(const ra_verify_job *job, int32_t head, uint64_t se
     enum { NEARBY = 4096 };
     int64_t const row = ra_verify_sample(seed, index, count, job->config->seq);
     ra_range const part = part_of(index, count, job->config->seq);
-    if (is_end(index, count) || ra_mix64(~seed ^ (uint64_t)index) % 4 == 0)
+    if (ra_mix64(~seed ^ (uint64_t)index) % 4 == 0)
         return row;
     for (int64_t i = 0; i < ra_min_i64(part.count, NEARBY); ++i) {
         int64_t const near = part.begin + (row - part.begin + i) % part.count;

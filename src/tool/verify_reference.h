@@ -189,8 +189,9 @@ typedef struct ra_verify_sums {
 } ra_verify_sums;
 
 /**
- * Number `index` of `count` samples of [0, total), one from each of `count` equal parts; if count
- * >= 2, the first is 0 and the last is total - 1. 1 <= count <= total.
+ * Number `index` of `count` samples of [0, total): if count >= 3, the first is 0 and the last is
+ * total - 1; the others are one from each of as many equal parts of the rest. With some seed any
+ * number is a sample. 1 <= count <= total.
  */
 int64_t ra_verify_sample(uint64_t seed, int64_t index, int64_t count, int64_t total);
 /**
