@@ -215,6 +215,8 @@ static ra_status parse_member(ra_tensor_file *file, const char *text, size_t byt
     json_error_t problem;
     text_left left = {text, bytes + 2};
     bool lacked_memory;
+    if (memchr(text, '\0', bytes + 2) != NULL) /* jansson drops one that follows a number */
+        return reject(file, NULL, "the header is not valid JSON, it holds a NUL byte");
     json_t *tree = ra_json_load(read_text, &left, &problem, &lacked_memory);
     if (lacked_memory)
         return ra_refuse_memory(file->path);

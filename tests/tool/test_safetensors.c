@@ -86,6 +86,20 @@ Test(safetensors, finds_tensors_by_name_with_their_place)
     ra_tensor_file_close(file);
 }
 
+/* jansson takes "[1\0]" for "[1]". */
+Test(safetensors, refuses_nul_bytes_where_json_has_none)
+{
+    static const char text[] = "{" F32("a", "[1~]", 0, 4) "}";
+    unsigned char data[128] = {sizeof(text) - 1};
+    ra_tensor_file *file;
+    memcpy(data + 8, text, sizeof(text) - 1);
+    *(unsigned char *)memchr(data, '~', sizeof(data)) = '\0';
+    ra_status const status =
+        ra_tensor_header_parse("some file", data, 7 + sizeof(text), 11 + sizeof(text), &file);
+    cr_assert_eq(status, RA_ERR_IO);
+    cr_expect_not_null(strstr(said.line, "a NUL byte"), "%s", said.line);
+}
+
 Test(safetensors, refuses_json_that_is_broken)
 {
     rejects("", 0, "begin with '{'");
