@@ -136,13 +136,20 @@ static ra_status key_apply(ra_config_layer *layer, int index, const ra_yaml_node
                : ra_config_value_apply(layer, index, node, node->key_line, node->key_column);
 }
 
+/* A key that the same layer has given before would be lost: an empty section may be an oversight.
+ */
 static ra_status section_reset(const ra_config_layer *layer, const char *path,
                                const ra_yaml_node *node)
 {
     ra_status status = RA_OK;
     for (int i = 0; i < ra_config_key_count && status == RA_OK; i++) {
-        if (ra_key_is_in(&ra_config_keys[i], path))
-            status = ra_config_value_apply(layer, i, node, node->line, node->column);
+        const char *key = ra_config_keys[i].path;
+        if (!ra_key_is_in(&ra_config_keys[i], path))
+            continue;
+        if (layer->given[i])
+            return ra_yaml_refuse(layer->yaml, node->key_line, node->key_column,
+                                  "%s: null would undo %s, given before it", path, key);
+        status = ra_config_value_apply(layer, i, node, node->line, node->column);
     }
     return status;
 }

@@ -425,6 +425,17 @@ Test(config, null_gives_back_the_default)
     ra_config_fini(&config);
 }
 
+Test(config, an_empty_section_undoes_no_key_given_before_it)
+{
+    REFUSES("shape.seq: 10\nshape:\n", "job.yaml:2:1: shape: ", "null would undo shape.seq");
+    REFUSES("pattern: {window.left: 3, window: ~}\n",
+            "job.yaml:1:27: pattern.window: ", "pattern.window.left");
+    REFUSES("variants: {a: {ring.layout: zigzag, ring: }}\n", "ring: ", "ring.layout");
+    ra_config config = parse("shape:\nshape.seq: 10\n");
+    cr_expect_eq(config.seq, 10);
+    ra_config_fini(&config);
+}
+
 Test(config, sets_that_are_no_sets_are_refused)
 {
     REFUSES_SET("shape.seq", "--set shape.seq", "KEY=VALUE");
