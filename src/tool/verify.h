@@ -59,8 +59,9 @@ int64_t ra_verify_bytes(const ra_config *config);
  * own lse and o (errors_out->lse_from_run).
  *
  * `inputs_finite`: neither NaN nor Inf in any rank's inputs, which would excuse them in the run's
- * lse. `work`: ra_verify_bytes, aligned to 64, borrowed. Returns RA_ERR_IO if a rank cannot read
- * its inputs again; that rank has logged it.
+ * lse; if they are read now, the inputs have changed, and the errors are INFINITY. `work`:
+ * ra_verify_bytes, aligned to 64, borrowed. Returns RA_ERR_IO if a rank cannot read its inputs
+ * again; that rank has logged it.
  */
 RA_CHECKED ra_status ra_verify(const ra_config *config, const ra_pattern *pattern, ra_comm *comm,
                                const ra_tensor_source *source, bool inputs_finite,

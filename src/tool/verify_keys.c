@@ -301,6 +301,8 @@ static ra_status compare_key(const ra_verify_job *job, const key_group *group, i
     /* Only NaN or Inf in the inputs excuses a run whose lse is not finite. */
     if (key->nonfinite > 0 || (key->suspect > 0 && !job->inputs_finite)) {
         sums->skipped += 1;
+        if (job->inputs_finite) /* what is read now is not what the run had */
+            sums->dk.diff = sums->dv.diff = INFINITY;
         return RA_OK;
     }
     int64_t const first =

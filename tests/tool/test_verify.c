@@ -347,6 +347,21 @@ Test(verify, rows_that_see_nan_in_the_inputs_are_skipped_and_counted)
     }
 }
 
+/* As if the file had changed since the run read it. */
+Test(verify, nan_excuses_nothing_in_inputs_that_the_run_found_finite)
+{
+    inputs in = small_inputs(RA_F32, NULL);
+    in.data[1][9 * 2 * 8 + 3] = NAN;
+    verify_job job = small_job("f32", inputs_write(&in));
+    for (int ranks = 1; ranks <= 3; ++ranks) {
+        ra_errors const errors = verify_job_run(&job, ranks);
+        cr_expect(isinf(errors.o) && isinf(errors.dk) && isinf(errors.dv), "%d ranks", ranks);
+        cr_expect_gt(errors.skipped_count, 0);
+    }
+    verify_job_close(&job);
+    ra_config_fini(&job.config);
+}
+
 /* Some queries see token 0 nearly alone, whose value is zero: of weights of some 1e-20, which are
    all that is left, float32 knows few digits. */
 Test(verify, what_tiny_weights_leave_beside_zeros_counts_next_to_nothing)
