@@ -288,7 +288,8 @@ ra_status ra_config_set_apply(ra_config *config, const char *giver, const char *
     ra_config_layer layer = {.yaml = &yaml, .config = config};
     if (equals == NULL || equals == set)
         return ra_yaml_refuse(layer.yaml, 0, 0, "expected KEY=VALUE, as in shape.seq=64K");
-    if (equals[1] == '\0')
+    char const first = equals[1 + strspn(equals + 1, " \t\r\n")];
+    if (first == '\0' || first == '#') /* nothing but a comment */
         return ra_yaml_refuse(layer.yaml, 0, 0, "no value; null gives a key its default");
     snprintf(path, sizeof(path), "%.*s", (int)(equals - set), set);
     ra_status status = ra_yaml_init(name, false, equals + 1, strlen(equals + 1), &yaml);

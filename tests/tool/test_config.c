@@ -441,6 +441,8 @@ Test(config, sets_that_are_no_sets_are_refused)
     REFUSES_SET("shape.seq", "--set shape.seq", "KEY=VALUE");
     REFUSES_SET("=5", "KEY=VALUE");
     REFUSES_SET("shape.seq=", "no value");
+    REFUSES_SET("shape.seq= \t\n", "no value");
+    REFUSES_SET("shape.seq= # as it was", "no value");
     REFUSES_SET("shape.seq=[", "YAML");
     REFUSES_SET("variants.a=5", "unknown key");
     REFUSES_SET("sweep={shape.seq: [5]}", "--set sweep", "at the top");
