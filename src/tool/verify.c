@@ -79,6 +79,19 @@ static int64_t affordable(double work, double cost, int64_t low, int64_t high, i
     return ra_min_i64(kept, total);
 }
 
+/* As many rows as of a few heads, but of all heads, if each gets some: equally many. */
+static void plan_queries(const ra_config *config, double work, double row_cost,
+                         ra_verify_plan *plan)
+{
+    int64_t const heads = config->batch * config->heads;
+    int64_t const few = ra_min_i64(LEAST_SAMPLES, config->seq);
+    int64_t const most = ra_min_i64(RA_VERIFY_MAX_QUERIES, config->seq);
+    int64_t const groups = ra_min_i64(RA_VERIFY_MAX_GROUPS, heads);
+    int64_t const rows = affordable(work, row_cost, groups * few, groups * most, groups * most);
+    plan->query_groups = ra_min_i64(heads, rows / few);
+    plan->query_rows = ra_min_i64(most, rows / plan->query_groups);
+}
+
 /* Collective. `work`: as of ra_verify_keys. */
 static ra_status make_plan(const ra_verify_job *job, void *work, ra_verify_plan *plan)
 {
@@ -93,10 +106,7 @@ static ra_status make_plan(const ra_verify_job *job, void *work, ra_verify_plan 
     double const live = (double)ra_pattern_area(job->pattern, all) / seq / config->heads;
     double const row_cost = seq * WORK_PER_PAIR + live * dim * (backward ? 5 : 2);
     *plan = (ra_verify_plan){0};
-    plan->query_groups = ra_min_i64(RA_VERIFY_MAX_GROUPS, config->batch * config->heads);
-    plan->query_rows =
-        affordable(WORK_PER_PART * (double)ranks, row_cost * (double)plan->query_groups,
-                   LEAST_SAMPLES, RA_VERIFY_MAX_QUERIES, config->seq);
+    plan_queries(config, WORK_PER_PART * (double)ranks, row_cost, plan);
     if (!backward)
         return RA_OK;
     plan->key_groups = ra_min_i64(RA_VERIFY_MAX_GROUPS, config->batch * config->kv_heads);

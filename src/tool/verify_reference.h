@@ -170,6 +170,7 @@ typedef struct ra_verify_plan {
     bool lse_from_run;
 } ra_verify_plan;
 
+/* Queries of more groups share the rows of so many. */
 enum { RA_VERIFY_MAX_GROUPS = 4, RA_VERIFY_MAX_QUERIES = 64, RA_VERIFY_MAX_KEYS = 16 };
 
 /*

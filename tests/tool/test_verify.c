@@ -190,6 +190,33 @@ Test(verify, one_wrong_element_anywhere_is_found)
     ra_config_fini(&job.config);
 }
 
+/* Of more heads than are sampled whole, all have rows that are. */
+Test(verify, a_wrong_head_is_found_whichever_it_is)
+{
+    enum { SEQ = 100, HEADS = 12, DIM = 8 };
+    verify_job job = {.config = parse_config("shape: {seq: %d, heads: %d, kv_heads: 2, "
+                                             "head_dim: %d, dtype: f32}\njob: {backward: true}",
+                                             SEQ, HEADS, DIM)};
+    verify_job_open(&job);
+    float *const tensors[] = {job.o, job.dq};
+    static const result results[] = {O, DQ};
+    for (int t = 0; t < 2; ++t)
+        for (int head = 0; head < HEADS; ++head) {
+            float right[SEQ][DIM];
+            for (int row = 0; row < SEQ; ++row) {
+                float *const at = tensors[t] + (row * HEADS + head) * DIM;
+                memcpy(right[row], at, sizeof(right[row]));
+                at[0] += 1;
+            }
+            ra_errors const errors = verify_job_run(&job, 1 + head % 3);
+            assert_wrong(&errors, &job.config, results[t]);
+            for (int row = 0; row < SEQ; ++row)
+                memcpy(tensors[t] + (row * HEADS + head) * DIM, right[row], sizeof(right[row]));
+        }
+    verify_job_close(&job);
+    ra_config_fini(&job.config);
+}
+
 /*
  * The last token sees all others: of values without a mean its o has a norm of some hundredth of
  * the first one's. The last key is seen once and has next to no gradient: of do with a mean, the
