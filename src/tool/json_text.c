@@ -1,42 +1,67 @@
 #include "json_text.h"
 
 #include <setjmp.h>
+#include <stdint.h>
 #include <stdlib.h>
 
-/* The call at hand: what it has taken, in an order that changes only where blocks are freed. */
+/* The call at hand, and its log: addresses that it took, and with the lowest bit those it freed. */
 static _Thread_local struct {
     jmp_buf end;
-    void **blocks;
+    uintptr_t *log;
     size_t count, room;
     json_malloc_t usual_malloc;
     json_free_t usual_free;
 } call;
 
+enum { FREED = 1 };
+
+static void make_room(void)
+{
+    size_t const room = call.room > 0 ? 2 * call.room : 64;
+    uintptr_t *more = realloc(call.log, room * sizeof(*more));
+    if (more == NULL)
+        longjmp(call.end, 1);
+    call.log = more;
+    call.room = room;
+}
+
 static void *take(size_t bytes)
 {
-    if (call.count == call.room) {
-        size_t const room = call.room > 0 ? 2 * call.room : 64;
-        void **more = realloc(call.blocks, room * sizeof(*more));
-        if (more == NULL)
-            longjmp(call.end, 1);
-        call.blocks = more;
-        call.room = room;
-    }
+    if (call.count == call.room)
+        make_room();
     void *block = call.usual_malloc(bytes);
     if (block == NULL)
         longjmp(call.end, 1);
-    return call.blocks[call.count++] = block;
+    call.log[call.count++] = (uintptr_t)block;
+    return block;
 }
 
-/* Most often one of the last; one that an earlier call took is not among them. */
 static void give_back(void *block)
 {
-    size_t i = call.count;
-    while (i > 0 && call.blocks[i - 1] != block)
-        i--;
-    if (i > 0)
-        call.blocks[i - 1] = call.blocks[--call.count];
+    if (call.count == call.room)
+        make_room();
+    call.log[call.count++] = (uintptr_t)block | FREED;
     call.usual_free(block);
+}
+
+static int compare_addresses(const void *a, const void *b)
+{
+    uintptr_t const x = *(const uintptr_t *)a, y = *(const uintptr_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* Free what was taken once more than freed: an address may come again and again. */
+static void free_left(void)
+{
+    qsort(call.log, call.count, sizeof(*call.log), compare_addresses);
+    for (size_t i = 0; i < call.count;) {
+        uintptr_t const address = call.log[i] & ~(uintptr_t)FREED;
+        int64_t left = 0;
+        for (; i < call.count && (call.log[i] & ~(uintptr_t)FREED) == address; i++)
+            left += (call.log[i] & FREED) != 0 ? -1 : 1;
+        if (left > 0)
+            call.usual_free((void *)address);
+    }
 }
 
 static void begin(void)
@@ -48,10 +73,10 @@ static void begin(void)
 static void end(bool lacked_memory)
 {
     json_set_alloc_funcs(call.usual_malloc, call.usual_free);
-    while (lacked_memory && call.count > 0)
-        call.usual_free(call.blocks[--call.count]);
-    free(call.blocks);
-    call.blocks = NULL;
+    if (lacked_memory && call.count > 0)
+        free_left();
+    free(call.log);
+    call.log = NULL;
     call.count = call.room = 0;
 }
 
