@@ -55,12 +55,25 @@ int64_t ra_verify_sample(uint64_t seed, int64_t index, int64_t count, int64_t to
     return part.begin + (int64_t)(ra_mix64(seed ^ (uint64_t)index) % (uint64_t)part.count);
 }
 
-int64_t ra_verify_sample_row(const ra_verify_job *job, int32_t head, uint64_t seed, int64_t index,
-                             int64_t count)
+/* A group's share of a part: together those of all groups are the part, and the seed turns them. */
+static ra_range share_of(ra_range part, int64_t index, const ra_verify_group *group)
+{
+    uint64_t const by = ra_mix64(group->seed ^ (uint64_t)index) % (uint64_t)group->count;
+    int64_t const turned = (group->index + (int64_t)by) % group->count;
+    int64_t const begin = part.count * turned / group->count;
+    int64_t const end = part.count * (turned + 1) / group->count;
+    return begin < end ? (ra_range){part.begin + begin, 1, end - begin} : part;
+}
+
+int64_t ra_verify_sample_row(const ra_verify_job *job, int32_t head, const ra_verify_group *group,
+                             int64_t index, int64_t count)
 {
     enum { NEARBY = 4096 };
-    int64_t const row = ra_verify_sample(seed, index, count, job->config->seq);
+    uint64_t const seed = ra_mix64(group->seed ^ (uint64_t)group->at);
     ra_range const part = part_of(index, count, job->config->seq);
+    ra_range const share = share_of(part, index, group);
+    int64_t const row =
+        share.begin + (int64_t)(ra_mix64(seed ^ (uint64_t)index) % (uint64_t)share.count);
     if (ra_mix64(~seed ^ (uint64_t)index) % 4 == 0)
         return row;
     for (int64_t i = 0; i < ra_min_i64(part.count, NEARBY); ++i) {
@@ -279,17 +292,18 @@ static ra_status verify_query_group(const ra_verify_job *job, const ra_verify_pl
                                     double *worst_lse)
 {
     const ra_config *config = job->config;
-    int64_t const at =
-        ra_verify_sample(config->seed, group, plan->query_groups, config->batch * config->heads);
-    int64_t const batch = at / config->heads;
-    int32_t const head = (int32_t)(at % config->heads);
+    ra_verify_group const sampled = {
+        config->seed,
+        ra_verify_sample(config->seed, group, plan->query_groups, config->batch * config->heads),
+        group, plan->query_groups};
+    int64_t const batch = sampled.at / config->heads;
+    int32_t const head = (int32_t)(sampled.at % config->heads);
     bool const backward = job->has_gradients;
     int64_t locals[RA_REFERENCE_ROWS];
     for (int64_t sample = 0; sample < plan->query_rows;) {
         int count = 0;
         for (; sample < plan->query_rows && count < RA_REFERENCE_ROWS; ++sample) {
-            int64_t const row = ra_verify_sample_row(
-                job, head, ra_mix64(config->seed ^ (uint64_t)at), sample, plan->query_rows);
+            int64_t const row = ra_verify_sample_row(job, head, &sampled, sample, plan->query_rows);
             locals[count] = ra_rowset_local(job->rows, row);
             reference->rows[count].row = row;
             count += locals[count] >= 0;

@@ -43,19 +43,20 @@ static key_group group_begin(const ra_verify_job *job, const ra_verify_plan *pla
 {
     const ra_config *config = job->config;
     uint64_t const seed = ra_mix64(config->seed + 1);
-    int64_t const at =
-        ra_verify_sample(seed, group, plan->key_groups, config->batch * config->kv_heads);
+    ra_verify_group const sampled = {
+        seed, ra_verify_sample(seed, group, plan->key_groups, config->batch * config->kv_heads),
+        group, plan->key_groups};
     int32_t const heads = config->heads / config->kv_heads;
-    key_group result = {.batch = at / config->kv_heads,
-                        .kv_head = (int32_t)(at % config->kv_heads),
+    key_group result = {.batch = sampled.at / config->kv_heads,
+                        .kv_head = (int32_t)(sampled.at % config->kv_heads),
                         .head_count = heads,
                         .key_count = plan->key_rows,
                         .keys = keys,
                         .sums = sums + group * plan->key_rows};
     result.head_begin = result.kv_head * heads;
     for (int64_t i = 0; i < plan->key_rows; ++i)
-        keys[i].row = ra_verify_sample_row(job, result.head_begin + (int32_t)(i % heads),
-                                           ra_mix64(seed ^ (uint64_t)at), i, plan->key_rows);
+        keys[i].row = ra_verify_sample_row(job, result.head_begin + (int32_t)(i % heads), &sampled,
+                                           i, plan->key_rows);
     return result;
 }
 

@@ -195,12 +195,21 @@ typedef struct ra_verify_sums {
  * number is a sample. 1 <= count <= total.
  */
 int64_t ra_verify_sample(uint64_t seed, int64_t index, int64_t count, int64_t total);
+/* A sampled (batch, head) or (batch, kv head). */
+typedef struct ra_verify_group {
+    uint64_t seed;        /* of all groups */
+    int64_t at;           /* its number among all */
+    int64_t index, count; /* among those that are sampled */
+} ra_verify_group;
+
 /**
- * The same for rows of a head. Three of four of the others are the next of their part that sees
- * itself, if there is one nearby: where few rows see anything, they are worth more than the rest.
+ * The same for rows of a head; each group has its own share of every part, so that together they
+ * sample where one with all the rows would. Three of four of the others are the next of their part
+ * that sees itself, if there is one nearby: where few rows see anything, they are worth more than
+ * the rest.
  */
-int64_t ra_verify_sample_row(const ra_verify_job *job, int32_t head, uint64_t seed, int64_t index,
-                             int64_t count);
+int64_t ra_verify_sample_row(const ra_verify_job *job, int32_t head, const ra_verify_group *group,
+                             int64_t index, int64_t count);
 
 /** `count` elements, `first` and on, as float64. */
 RA_CHECKED ra_status ra_verify_load(ra_verify_tensor *tensor, int64_t first, int32_t count,

@@ -217,6 +217,30 @@ Test(verify, a_wrong_head_is_found_whichever_it_is)
     ra_config_fini(&job.config);
 }
 
+/* Where heads have few samples each, they are not of the same rows. */
+Test(verify, a_wrong_row_is_found_whichever_it_is)
+{
+    enum { SEQ = 100, HEADS = 12, DIM = 8, ROW = HEADS * DIM };
+    for (int seed = 0; seed < 3; ++seed) {
+        verify_job job = {.config = parse_config("shape: {seq: %d, heads: %d, kv_heads: 2, "
+                                                 "head_dim: %d, dtype: f32}\njob: {seed: %d}",
+                                                 SEQ, HEADS, DIM, seed)};
+        verify_job_open(&job);
+        float *const o = job.o;
+        for (int row = 0; row < SEQ; ++row) {
+            float right[ROW];
+            memcpy(right, o + row * ROW, sizeof(right));
+            for (int i = 0; i < ROW; ++i)
+                o[row * ROW + i] += 1;
+            ra_errors const errors = verify_job_run(&job, 1 + row % 3);
+            cr_assert_gt(errors.o, 0.01, "seed %d, row %d", seed, row);
+            memcpy(o + row * ROW, right, sizeof(right));
+        }
+        verify_job_close(&job);
+        ra_config_fini(&job.config);
+    }
+}
+
 /*
  * The last token sees all others: of values without a mean its o has a norm of some hundredth of
  * the first one's. The last key is seen once and has next to no gradient: of do with a mean, the
