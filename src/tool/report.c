@@ -341,7 +341,7 @@ static void errors_print(const ra_report *report)
 {
     const ra_errors *e = &report->errors;
     bool const lse_too = e->lse != -1;
-    char queries[32], keys[32];
+    char queries[32], keys[32], heads[48] = "";
     if (!report->verified)
         return;
     printf("\n");
@@ -355,8 +355,10 @@ static void errors_print(const ra_report *report)
     left_out_print(e->skipped_count, " sees NaN or Inf", "s see NaN or Inf");
     left_out_print(e->blurred_count, " has scores of which float32 keeps no digit",
                    "s have scores of which float32 keeps no digit");
-    if (e->lse_from_run)
-        row("", "dk, dv against the run's own %so: from inputs alone was too much work",
+    if (e->lse_from_run < e->key_heads)
+        snprintf(heads, sizeof(heads), " of %d of %d heads", e->lse_from_run, e->key_heads);
+    if (e->lse_from_run > 0)
+        row("", "dk, dv%s against the run's own %so: from inputs alone was too much work", heads,
             lse_too ? "lse and " : "");
 }
 

@@ -93,38 +93,38 @@ static int64_t affordable(double work, double cost, int64_t low, int64_t high, i
 }
 
 /* As many rows as of a few heads, but of all heads, if each gets some: equally many. */
-static void plan_queries(const ra_config *config, double work, double row_cost,
-                         ra_verify_plan *plan)
+static void spread(int64_t rows, int64_t heads, int64_t few, int64_t most, int64_t *groups_out,
+                   int64_t *rows_out)
 {
+    *groups_out = ra_min_i64(heads, rows / few);
+    *rows_out = ra_min_i64(most, rows / *groups_out);
+}
+
+/* `live`: keys of an average query, and queries of an average key. */
+static void plan_queries(const ra_verify_job *job, double live, ra_verify_plan *plan)
+{
+    const ra_config *config = job->config;
+    double const work = WORK_PER_PART * (double)ra_comm_size(job->comm);
+    double const row_cost = (double)config->seq * WORK_PER_PAIR +
+                            live * config->head_dim * (job->has_gradients ? 5 : 2);
     int64_t const heads = config->batch * config->heads;
     int64_t const few = ra_min_i64(LEAST_SAMPLES, config->seq);
     int64_t const most = ra_min_i64(RA_VERIFY_MAX_QUERIES, config->seq);
     int64_t const groups = ra_min_i64(RA_VERIFY_MAX_GROUPS, heads);
     int64_t const rows = affordable(work, row_cost, groups * few, groups * most, groups * most);
-    plan->query_groups = ra_min_i64(heads, rows / few);
-    plan->query_rows = ra_min_i64(most, rows / plan->query_groups);
+    spread(rows, heads, few, most, &plan->query_groups, &plan->query_rows);
 }
 
-/* Collective. `work`: as of ra_verify_keys. */
-static ra_status make_plan(const ra_verify_job *job, void *work, ra_verify_plan *plan)
+/* Collective. Keys of a few heads are planned first: what sees them says what more heads cost. */
+static ra_status plan_keys(const ra_verify_job *job, double live, void *work, ra_verify_plan *plan)
 {
     const ra_config *config = job->config;
     double const seq = (double)config->seq, dim = config->head_dim;
-    int64_t const ranks = ra_comm_size(job->comm);
-    double const own_rows = ceil(seq / (double)ranks);
-    bool const backward = job->has_gradients;
-    int64_t const group_heads = config->heads / config->kv_heads;
-    /* Live keys of an average query, or live queries of an average key. */
-    ra_range const all = {0, 1, config->seq};
-    double const live = (double)ra_pattern_area(job->pattern, all) / seq / config->heads;
-    double const row_cost = seq * WORK_PER_PAIR + live * dim * (backward ? 5 : 2);
-    *plan = (ra_verify_plan){0};
-    plan_queries(config, WORK_PER_PART * (double)ranks, row_cost, plan);
-    if (!backward)
-        return RA_OK;
-    plan->key_groups = ra_min_i64(RA_VERIFY_MAX_GROUPS, config->batch * config->kv_heads);
-    double const key_cost = (double)(group_heads * plan->key_groups) *
-                            (own_rows * WORK_PER_PAIR + live / (double)ranks * dim * 4);
+    double const ranks = (double)ra_comm_size(job->comm), own_rows = ceil(seq / ranks);
+    int64_t const heads = config->batch * config->kv_heads;
+    plan->key_groups = ra_min_i64(RA_VERIFY_MAX_GROUPS, heads);
+    double const key_cost = (double)(config->heads / config->kv_heads * plan->key_groups) *
+                            (own_rows * WORK_PER_PAIR + live / ranks * dim * 4);
     plan->key_rows =
         affordable(WORK_PER_PART, key_cost, LEAST_SAMPLES, RA_VERIFY_MAX_KEYS, config->seq);
     /* Each query that sees a sampled key is a whole row of attention. */
@@ -132,12 +132,22 @@ static ra_status make_plan(const ra_verify_job *job, void *work, ra_verify_plan 
     ra_status const status = ra_verify_count_seeing(job, plan, work, &rows);
     if (status != RA_OK)
         return status;
-    double const group_cost = (double)rows * (seq * WORK_PER_PAIR + live * (2 * dim + 10));
-    plan->lse_from_run = group_cost > WORK_MAX;
-    if (!plan->lse_from_run)
-        plan->key_groups =
-            affordable(WORK_MAX, fmax(group_cost, 1), 1, plan->key_groups, plan->key_groups);
+    double const group_cost = fmax((double)rows * (seq * WORK_PER_PAIR + live * (2 * dim + 10)), 1);
+    spread(plan->key_groups * plan->key_rows, heads, ra_min_i64(LEAST_SAMPLES, config->seq),
+           ra_min_i64(RA_VERIFY_MAX_KEYS, config->seq), &plan->key_groups, &plan->key_rows);
+    plan->lse_groups = affordable(WORK_MAX, group_cost, 0, plan->key_groups, plan->key_groups);
     return RA_OK;
+}
+
+/* Collective. `work`: as of ra_verify_keys. */
+static ra_status make_plan(const ra_verify_job *job, void *work, ra_verify_plan *plan)
+{
+    ra_range const all = {0, 1, job->config->seq};
+    double const live =
+        (double)ra_pattern_area(job->pattern, all) / (double)all.count / job->config->heads;
+    *plan = (ra_verify_plan){0};
+    plan_queries(job, live, plan);
+    return job->has_gradients ? plan_keys(job, live, work, plan) : RA_OK;
 }
 
 /* ---- queries: o, lse, dq --------------------------------------------------------------------- */
@@ -351,7 +361,8 @@ static ra_status reduce_errors(const ra_verify_job *job, const ra_verify_plan *p
                     .key_count = (int64_t)sums->keys,
                     .skipped_count = (int64_t)sums->skipped,
                     .blurred_count = (int64_t)sums->blurred,
-                    .lse_from_run = job->has_gradients && plan->lse_from_run};
+                    .key_heads = (int32_t)plan->key_groups,
+                    .lse_from_run = (int32_t)(plan->key_groups - plan->lse_groups)};
     return RA_OK;
 }
 

@@ -32,7 +32,8 @@ typedef struct ra_errors {
     int64_t query_count, key_count; /* compared rows that see a key, or are seen, over all ranks */
     int64_t skipped_count;          /* sampled rows not compared: NaN or Inf in what they see */
     int64_t blurred_count;          /* so, too, but for NaN: float32 keeps no digit of them */
-    bool lse_from_run; /* dk and dv were recomputed with the run's own lse and o, see ra_verify */
+    int32_t key_heads;              /* (batch, kv head) of the keys that were sampled */
+    int32_t lse_from_run; /* of so many the run's own lse and o were used, see ra_verify */
 } ra_errors;
 
 /*
@@ -55,8 +56,8 @@ int64_t ra_verify_bytes(const ra_config *config);
  * number is bounded by the work they cause: about 1e9 multiply-adds per rank, or what 8 take.
  *
  * o, lse and dq of a row come from inputs alone. dk and dv of a key need lse and delta of every
- * query that sees it: those too come from inputs if that work is affordable, else from the run's
- * own lse and o (errors_out->lse_from_run).
+ * query that sees it: those too come from inputs for as many heads as that work allows, for others
+ * from the run's own lse and o (errors_out->lse_from_run).
  *
  * `inputs_finite`: neither NaN nor Inf in any rank's inputs, which would excuse them in the run's
  * lse; if they are read now, the inputs have changed, and the errors are INFINITY. `work`:

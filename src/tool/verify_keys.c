@@ -330,7 +330,7 @@ static ra_status add_all(const ra_verify_job *job, const ra_verify_plan *plan,
         key_group group = group_begin(job, plan, g, keys, sums);
         status = load_group_keys(job, &group);
         for (int32_t h = 0; h < group.head_count && status == RA_OK; ++h)
-            status = add_head(job, plan->lse_from_run, group.head_begin + h, reference, &group);
+            status = add_head(job, g >= plan->lse_groups, group.head_begin + h, reference, &group);
     }
     return status;
 }

@@ -167,10 +167,10 @@ typedef struct ra_verify_job {
 typedef struct ra_verify_plan {
     int64_t query_groups, query_rows; /* rows per group */
     int64_t key_groups, key_rows;     /* 0 groups: no dk, dv */
-    bool lse_from_run;
+    int64_t lse_groups; /* of so many of them lse and delta come from inputs, else from the run */
 } ra_verify_plan;
 
-/* Queries of more groups share the rows of so many. */
+/* Where there are more groups, they share the rows of so many. */
 enum { RA_VERIFY_MAX_GROUPS = 4, RA_VERIFY_MAX_QUERIES = 64, RA_VERIFY_MAX_KEYS = 16 };
 
 /*

@@ -193,26 +193,51 @@ Test(verify, one_wrong_element_anywhere_is_found)
 /* Of more heads than are sampled whole, all have rows that are. */
 Test(verify, a_wrong_head_is_found_whichever_it_is)
 {
-    enum { SEQ = 100, HEADS = 12, DIM = 8 };
-    verify_job job = {.config = parse_config("shape: {seq: %d, heads: %d, kv_heads: 2, "
+    enum { SEQ = 100, HEADS = 16, KV_HEADS = 8, DIM = 8 };
+    verify_job job = {.config = parse_config("shape: {seq: %d, heads: %d, kv_heads: %d, "
                                              "head_dim: %d, dtype: f32}\njob: {backward: true}",
-                                             SEQ, HEADS, DIM)};
+                                             SEQ, HEADS, KV_HEADS, DIM)};
     verify_job_open(&job);
-    float *const tensors[] = {job.o, job.dq};
-    static const result results[] = {O, DQ};
-    for (int t = 0; t < 2; ++t)
-        for (int head = 0; head < HEADS; ++head) {
+    const struct {
+        result which;
+        float *data;
+        int heads;
+    } tensors[] = {
+        {O, job.o, HEADS}, {DQ, job.dq, HEADS}, {DK, job.dk, KV_HEADS}, {DV, job.dv, KV_HEADS}};
+    for (int t = 0; t < 4; ++t)
+        for (int head = 0, heads = tensors[t].heads; head < heads; ++head) {
             float right[SEQ][DIM];
             for (int row = 0; row < SEQ; ++row) {
-                float *const at = tensors[t] + (row * HEADS + head) * DIM;
+                float *const at = tensors[t].data + (row * heads + head) * DIM;
                 memcpy(right[row], at, sizeof(right[row]));
                 at[0] += 1;
             }
             ra_errors const errors = verify_job_run(&job, 1 + head % 3);
-            assert_wrong(&errors, &job.config, results[t]);
+            assert_wrong(&errors, &job.config, tensors[t].which);
             for (int row = 0; row < SEQ; ++row)
-                memcpy(tensors[t] + (row * HEADS + head) * DIM, right[row], sizeof(right[row]));
+                memcpy(tensors[t].data + (row * heads + head) * DIM, right[row],
+                       sizeof(right[row]));
         }
+    verify_job_close(&job);
+    ra_config_fini(&job.config);
+}
+
+/* So have those whose gradients are too much work to recompute from inputs alone. */
+Test(verify, a_wrong_head_is_found_with_what_the_run_left, .timeout = 120)
+{
+    enum { SEQ = 3600, HEADS = 3, DIM = 2 };
+    verify_job job = {.config = parse_config("shape: {seq: %d, heads: %d, kv_heads: %d, "
+                                             "head_dim: %d, dtype: f32}\njob: {backward: true}",
+                                             SEQ, HEADS, HEADS, DIM)};
+    verify_job_open(&job);
+    ra_errors const right = verify_job_run(&job, 1);
+    cr_assert(right.key_heads == HEADS && right.key_count >= 8 * HEADS);
+    cr_assert_eq(right.lse_from_run, 1);
+    assert_wrong(&right, &job.config, NONE);
+    for (int row = 0; row < SEQ; ++row)
+        ((float *)job.dv)[(row * HEADS + HEADS - 1) * DIM] += 1;
+    ra_errors const wrong = verify_job_run(&job, 2);
+    assert_wrong(&wrong, &job.config, DV);
     verify_job_close(&job);
     ra_config_fini(&job.config);
 }
