@@ -86,7 +86,8 @@ if(NOT RA_CUDA STREQUAL "OFF")
     find_package(CUDAToolkit 12.1 QUIET)
     if(CUDAToolkit_FOUND AND CUDAToolkit_NVCC_EXECUTABLE AND TARGET CUDA::cudart_static)
         set(CMAKE_CUDA_COMPILER ${CUDAToolkit_NVCC_EXECUTABLE} CACHE FILEPATH "nvcc")
-        set(CMAKE_CUDA_ARCHITECTURES 80-real 90-real 90-virtual CACHE STRING
+        set(architectures 80-real 90-real 90-virtual)
+        set(CMAKE_CUDA_ARCHITECTURES ${architectures} CACHE STRING
             "GPUs to compile for; virtual: PTX, from which a driver makes code for later ones")
         ra_try_nvcc(nvcc_works)
         if(NOT nvcc_works)
@@ -96,8 +97,18 @@ if(NOT RA_CUDA STREQUAL "OFF")
     if(nvcc_works)
         enable_language(CUDA)
         set(RA_HAVE_CUDA ON)
-        if(CMAKE_CUDA_ARCHITECTURES STREQUAL "native" AND CMAKE_CUDA_ARCHITECTURES_NATIVE)
-            set(CMAKE_CUDA_ARCHITECTURES ${CMAKE_CUDA_ARCHITECTURES_NATIVE}) # by its number
+        string(MAKE_C_IDENTIFIER "${CMAKE_CUDA_ARCHITECTURES}" name)
+        string(TOUPPER "CMAKE_CUDA_ARCHITECTURES_${name}" name) # native, all, all-major
+        if(CMAKE_CUDA_ARCHITECTURES MATCHES "^(native|all|all-major)$" AND ${name})
+            set(CMAKE_CUDA_ARCHITECTURES ${${name}}) # by their numbers
+        endif()
+        # Within a project that has CUDA they are that project's, by default the least that nvcc knows.
+        if(CMAKE_CUDA_ARCHITECTURES MATCHES "(^|;)[1-7][0-9](-|;|$)")
+            list(FILTER CMAKE_CUDA_ARCHITECTURES EXCLUDE REGEX "^[1-7][0-9](-|$)")
+            if(CMAKE_CUDA_ARCHITECTURES STREQUAL "")
+                set(CMAKE_CUDA_ARCHITECTURES ${architectures})
+            endif()
+            message(STATUS "Kernels need GPUs of 8.0 or newer, and are compiled for ${CMAKE_CUDA_ARCHITECTURES}")
         endif()
     elseif(RA_CUDA STREQUAL "ON")
         message(FATAL_ERROR "RA_CUDA=ON, but there is no CUDA toolkit of version 12.1 or newer "
