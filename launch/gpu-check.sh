@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Everything there is to find out where there is a GPU, in one report. See usage below.
 set -uo pipefail
+export LC_ALL=C # mawk, where that is awk, reads and writes figures as the language has them
 # shellcheck source=launch/common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 # shellcheck source=launch/gpu-machine.sh

@@ -6,6 +6,12 @@ source_dir=$1
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 unset CUDA_VISIBLE_DEVICES
+# In a language that writes figures with a comma, where the system can make one.
+if localedef -i de_DE -f UTF-8 "$work/de_DE.UTF-8" 2>/dev/null; then
+    unset LC_ALL
+    export LOCPATH=$work
+    export LC_NUMERIC=de_DE.UTF-8 2>/dev/null # this shell itself does not find it
+fi
 fail() {
     echo "test_gpu_check: $*" >&2
     cat "$work/output" "$work/build/report/report.md" >&2
