@@ -12,6 +12,7 @@ check_format() {
 
 # One process per file and core; quiet but for findings. Files that the release build compiles.
 check_tidy() {
+    command -v clang-tidy-14 >/dev/null || die "clang-tidy-14 is not there"
     [ -f build/release/compile_commands.json ] || build release
     find src -name '*.c' -print0 | xargs -0 -n 1 -P "$(nproc)" \
         sh -c 'grep -qF "/$1\"" build/release/compile_commands.json || exit 0
