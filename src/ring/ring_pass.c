@@ -115,11 +115,26 @@ static ra_status check_keys(ra_ring *ring, const ra_ring_tensors *tensors)
     return ra_ring_agree(ring, mine);
 }
 
+static void assert_tensors(const ra_ring *ring, const ra_ring_tensors *tensors, bool backward)
+{
+    if (ra_ring_local_rows(ring) == 0)
+        return;
+    RA_ASSERT(tensors->q != NULL && tensors->out != NULL);
+    if (ring->schedule != RA_SCHEDULE_SHARED) /* whose keys check_keys looks at, on all ranks */
+        RA_ASSERT(tensors->k != NULL && tensors->v != NULL);
+    if (backward)
+        RA_ASSERT(tensors->dout != NULL && tensors->dq != NULL && tensors->dk != NULL &&
+                  tensors->dv != NULL);
+    if (backward && ring->schedule != RA_SCHEDULE_SCAN)
+        RA_ASSERT(tensors->lse != NULL);
+}
+
 ra_status ra_ring_run_pass(ra_ring *ring, const ra_ring_tensors *tensors, bool backward,
                            ra_status (*begin)(ra_ring *ring, const ra_ring_tensors *tensors),
                            ra_status (*work)(ra_ring *ring, const ra_ring_tensors *tensors,
                                              int32_t group))
 {
+    assert_tensors(ring, tensors, backward);
     ra_pool_mark(ring->pool, backward ? "backward start" : "forward start", -1, -1);
     begin_pass(ring, backward ? "backward" : "forward");
     int64_t const mark = ra_ring_mark_pass(ring, backward ? RA_TRACE_BACKWARD : RA_TRACE_FORWARD);
