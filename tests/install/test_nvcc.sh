@@ -62,3 +62,10 @@ compiled_for() {
 }
 compiled_for '80-real;90-real;90-virtual; own: 75' -DCMAKE_CUDA_ARCHITECTURES=75
 compiled_for '86-real;90; own: 75-real;86-real;90' '-DCMAKE_CUDA_ARCHITECTURES=75-real;86-real;90'
+
+# On its own it does not take others for the only ones that were asked for.
+if "$cmake" -S "$source" -B "$work/old" -G "$generator" -DCMAKE_C_COMPILER="$cc" -DBUILD_TESTING=OFF \
+    -DRA_CUDA=ON -DCMAKE_CUDA_COMPILER="$nvcc" -DCMAKE_CUDA_ARCHITECTURES=75 >"$work/log" 2>&1; then
+    fail "kernels for 7.5"
+fi
+grep -q 'kernels need GPUs of 8.0 or newer' "$work/log" || fail "why 7.5 is refused is not said"
