@@ -310,6 +310,60 @@ Test(nccl_order, a_start_does_not_stay_for_a_library_that_takes_long)
     cr_expect_eq(count_ahead(2000, 1), 0);
 }
 
+/* NCCL takes no group while one before it is not on the stream. */
+static int start_two(ra_comm *comm, void *context)
+{
+    char out[2][4] = {"abc", "def"}, in[2][4] = {"", ""};
+    ra_transfer *transfers[2] = {NULL, NULL};
+    int failures = 0;
+    (void)context;
+    pause_ns = 10000; /* so the first start does not stay */
+    for (int i = 0; i < 2; i++) {
+        ra_exchange const exchange = {"one of two", i, {0, out[i], 4}, {0, in[i], 4}};
+        failures += ra_comm_start(comm, &exchange, &transfers[i]) != RA_OK;
+        (void)standin_enter();
+        failures += standin_waits_for_peer();
+        (void)standin_leave(cudaSuccess);
+    }
+    for (int i = 0; i < 2; i++)
+        failures += ra_comm_wait(comm, transfers[i]) != RA_OK || strcmp(in[i], out[i]) != 0;
+    return failures;
+}
+
+Test(nccl_order, a_second_exchange_waits_until_the_first_is_on_its_stream)
+{
+    device_ranks plan = {.make = ra_comm_create_nccl, .timeout_ms = 60000, .body = start_two};
+    standin_nccl.busy_polls = 2000;
+    cr_expect_eq(device_ranks_run(1, &plan), 0);
+    cr_expect_eq(contract_count_lines("", ""), 0);
+}
+
+/* Of messages that will never come, and long before the deadline. */
+static int meet_error_under_way(ra_comm *comm, void *context)
+{
+    char out[4] = "abc", in[4] = "";
+    ra_exchange const exchange = {"an exchange", 7, {0, out, 4}, {0, in, 4}};
+    ra_transfer *transfer = NULL;
+    (void)context;
+    standin_nccl.stalls = 1;
+    int failures = ra_comm_start(comm, &exchange, &transfer) != RA_OK;
+    for (int i = 0; i < 50; i++)
+        failures += ra_comm_missing_peer(comm, transfer) != 0; /* until it is on its stream */
+    standin_nccl.async_error_at = 1;
+    pause_ns = PAUSE_NS;
+    return failures + (ra_comm_wait(comm, transfer) != RA_ERR_NCCL);
+}
+
+Test(nccl_order, an_error_ends_messages_that_are_under_way)
+{
+    device_ranks plan = {
+        .make = ra_comm_create_nccl, .timeout_ms = 60000, .body = meet_error_under_way};
+    cr_expect_eq(device_ranks_run(1, &plan), 0);
+    cr_expect_eq(contract_count_lines("an exchange failed in NCCL (rank 0", "an injected remote"),
+                 1);
+    cr_expect_eq(contract_count_lines("", ""), 1);
+}
+
 /* ---- an end behind our own stream, which NCCL would wait for --------------------------------- */
 
 static ra_status lose_gpu(void *context)
