@@ -88,3 +88,18 @@ Test(bench_figures, follow_from_times_and_work)
     }
     json_decref(root);
 }
+
+/* In the point's passes the limits become old, which are told to be 0.1, 0.2, and so on. */
+Test(bench_figures, a_limit_is_the_mean_of_those_before_and_after_the_point)
+{
+    command_shell(&result, "RA_STANDIN_LIMITS_GROW=1 \"$RINGATTN\" bench --json --quiet "
+                           "--set shape.seq=32 --set shape.dtype=f32 --set job.repeat=1");
+    cr_assert_eq(result.code, 0, "%s", result.err);
+    json_t *root = parse_json(result.out), *limits = member(root, "limits");
+    cr_assert_eq(json_array_size(limits), 3); /* before, after, and at the end */
+    expect_near(real(json_array_get(limits, 0), "sgemm_tflops"), 0.1, "before");
+    expect_near(real(json_array_get(limits, 1), "sgemm_tflops"), 0.2, "after");
+    expect_near(real(first_point(root), "limit_tflops"), 0.15, "limit_tflops");
+    cr_expect_str_eq(text(first_point(root), "limit"), "sgemm");
+    json_decref(root);
+}
