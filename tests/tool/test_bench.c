@@ -8,6 +8,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 TestSuite(bench, .init = command_folder_make, .fini = command_folder_remove, .timeout = 300);
 
@@ -83,10 +84,18 @@ Test(bench, ranks_go_on_together_after_a_point_that_fails)
     json_decref(root);
 }
 
-/* Before and after the points. */
-static void check_limits(const json_t *root)
+static double now_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return 1e3 * (double)now.tv_sec + 1e-6 * (double)now.tv_nsec;
+}
+
+/* Before and after the points, in the time that the command took. Each takes 0.1 s at least. */
+static void check_limits(const json_t *root, double took_ms)
 {
     json_t *limits = member(root, "limits");
+    double least_ms = 0;
     cr_expect_geq(json_array_size(limits), 2);
     for (size_t i = 0; i < json_array_size(limits); i++) {
         json_t *entry = json_array_get(limits, i);
@@ -94,7 +103,9 @@ static void check_limits(const json_t *root)
         expect_positive(entry, "read_gb_per_s");
         expect_positive(entry, "copy_gb_per_s");
         expect_positive(entry, "threads");
-        cr_expect(json_number_value(member(entry, "begin_ms")) >= 0);
+        double const begin_ms = json_number_value(member(entry, "begin_ms"));
+        cr_expect(begin_ms >= least_ms && begin_ms <= took_ms, "%g of %g ms", begin_ms, took_ms);
+        least_ms = begin_ms + 100;
         if (json_is_string(member(root, "blas")))
             expect_positive(entry, "sgemm_tflops");
         else
@@ -166,7 +177,9 @@ Test(bench, table_json_and_csv_can_be_had_at_once)
 {
     static char csv[1 << 16];
     write_config(mixed);
+    double const begin_ms = now_ms();
     bench_measuring(0, "--csv=p.csv --json=p.json");
+    double const took_ms = now_ms() - begin_ms;
     cr_expect_eq(command_folder_entries(), 3, "a temporary file was left");
     cr_expect_eq(command_count_lines(result.out, "limits of "), 2, "%s", result.out);
     cr_expect_eq(command_count_lines(result.out, "sgemm: "), 1);
@@ -181,7 +194,7 @@ Test(bench, table_json_and_csv_can_be_had_at_once)
     json_t *root = load_json(command_folder, "p.json");
     cr_expect(json_is_true(member(root, "complete")));
     check_mixed(root, 1);
-    check_limits(root);
+    check_limits(root, took_ms);
     json_t *first = first_point(root);
     cr_expect_eq(json_real_value(member(first, "time_ratio_forward")), 1.0, "its own reference");
     json_decref(root);
