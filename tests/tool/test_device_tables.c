@@ -154,6 +154,10 @@ Test(device_tables, ranks_that_auto_puts_on_one_gpu_are_told_of_it)
     expect_shared(3, "run " SHARED_JOB, "GPU 0: stand-in 0", 0);
     expect_shared(1, "run --set compute.backend=cuda " SHARED_JOB, ", shared by 3 ranks", 0);
     expect_shared(1, "ablate --set job.repeat=1 " SHARED_JOB, ", shared by 3 ranks", 1);
+    /* Which counts once however many have it. */
+    expect_shared(1, "bench --set job.repeat=1 " SHARED_JOB, GPU_LIMITS, 1);
+    expect_shared(2, "bench --set job.repeat=1 " SHARED_JOB,
+                  "limits of 2 GPUs: tensor (f16, bf16) 1.08e+03, fma (f32) 67.6 TFLOP/s", 1);
     expect_shared(3, "run --json " SHARED_JOB, "\"sharers\": 1,", 0);
     expect_shared(1, "run --json " SHARED_JOB, "\"sharers\": 3,", 1);
 }
