@@ -46,3 +46,11 @@ int device_ranks_run(int ranks, device_ranks *plan)
 {
     return local_ranks_run(ranks, plan->timeout_ms, run_rank, plan);
 }
+
+int device_ranks_run_alone(device_ranks *plan)
+{
+    ra_comm *host = NULL;
+    if (ra_comm_create_self(plan->timeout_ms, &host) != RA_OK)
+        return 1;
+    return local_ranks_run_on(1, &host, run_rank, plan);
+}

@@ -21,5 +21,7 @@ void device_ranks_begin_nccl(void);
 
 /** Sum of what `body` or `refused` returned on the ranks. */
 int device_ranks_run(int ranks, device_ranks *plan);
+/** The same of one rank that does not hear its own signs of work, as over MPI. */
+int device_ranks_run_alone(device_ranks *plan);
 
 #endif
