@@ -182,6 +182,39 @@ Test(nccl, ranks_of_a_host_and_one_of_another_meet_before_memory_is_dealt_out)
     cr_expect(ra_nccl_meets_first(&comm, 3, 7) && ra_nccl_meets_first(&comm, 7, 12));
 }
 
+/* Rank 1 has begun to send to rank 0, which sends to rank 2: that one has not come yet. */
+static int wait_for_the_last(ra_comm *comm, void *context)
+{
+    static char out[3][4] = {"abc", "def", "ghi"}, in[3][4];
+    int const rank = ra_comm_rank(comm);
+    ra_message const send = {rank == 0 ? 2 : 0, out[rank], rank < 2 ? 4 : 0};
+    ra_message const recv = {rank == 0 ? 1 : 0, in[rank], rank != 1 ? 4 : 0};
+    ra_exchange const exchange = {"a chain", 0, send, recv};
+    ra_transfer *transfer = NULL;
+    int failures = 0;
+    (void)context;
+    if (rank < 2)
+        failures += ra_comm_start(comm, &exchange, &transfer) != RA_OK;
+    failures += ra_comm_barrier(comm, "two have begun") != RA_OK;
+    if (rank == 0)
+        failures += ra_comm_missing_peer(comm, transfer) != 2;
+    failures += ra_comm_barrier(comm, "rank 0 has looked") != RA_OK;
+    if (rank == 2)
+        failures += ra_comm_start(comm, &exchange, &transfer) != RA_OK;
+    failures += ra_comm_wait(comm, transfer) != RA_OK;
+    return failures + (rank != 1 && strcmp(in[rank], out[rank == 0 ? 1 : 0]) != 0);
+}
+
+Test(nccl, of_two_peers_the_one_that_has_not_come_is_missing)
+{
+    static device_maker *const makers[] = {ra_comm_create_nccl, ra_comm_create_staged};
+    for (int i = 0; i < 2; i++) {
+        device_ranks plan = {.make = makers[i], .timeout_ms = 60000, .body = wait_for_the_last};
+        cr_expect_eq(device_ranks_run(3, &plan), 0, "maker %d", i);
+    }
+    cr_expect_eq(contract_count_lines("", ""), 0);
+}
+
 /* ---- failures -------------------------------------------------------------------------------- */
 
 Test(nccl, a_connection_that_spoils_bytes_is_found_at_the_start)
