@@ -21,7 +21,9 @@ static int64_t begin_ns;
 static atomic_llong passed_ns;
 static atomic_bool stands_still;
 static _Thread_local int64_t pause_ns; /* what passes in a pause of this rank's */
-static _Thread_local int long_pauses;  /* in which a core is given up for long enough to sleep */
+static atomic_llong last_pause_ns;     /* and in those of a rank that leaves last */
+static _Thread_local bool leaves_last;
+static _Thread_local int long_pauses; /* in which a core is given up for long enough to sleep */
 
 int __real_clock_gettime(clockid_t clock, struct timespec *time);
 int __wrap_clock_gettime(clockid_t clock, struct timespec *time);
@@ -40,7 +42,7 @@ void __wrap_ra_pause(int64_t waited_ns)
 {
     long_pauses += waited_ns >= 1000000;
     if (!atomic_load(&stands_still))
-        atomic_fetch_add(&passed_ns, pause_ns);
+        atomic_fetch_add(&passed_ns, pause_ns + (leaves_last ? atomic_load(&last_pause_ns) : 0));
     __real_ra_pause(waited_ns);
 }
 
@@ -439,6 +441,70 @@ Test(nccl_order, gives_up_behind_a_kernel_that_takes_longer_than_the_deadline)
     contract_print_log();
 }
 
+/* Rank 0 fails by what it hears of rank 1, which waits for it until its own stream is over. */
+static int fail_behind_own_work(ra_comm *comm, void *context)
+{
+    int const rank = ra_comm_rank(comm), peer = 1 - rank;
+    char out[4] = "abc", in[4] = "";
+    ra_exchange const exchange = {"too short", 0, {peer, out, rank == 0 ? 4 : 3}, {peer, in, 4}};
+    ra_transfer *transfer = NULL;
+    cudaStream_t stream = NULL;
+    int failures = 0;
+    (void)context;
+    ra_comm_set_timeout(comm, TIMEOUT_MS);
+    if (rank == 0) {
+        stream = begin_own_work(comm, STANDS_STILL);
+        failures += stream == NULL;
+    }
+    failures += ra_comm_start(comm, &exchange, &transfer) != RA_OK;
+    pause_ns = rank == 0 ? PAUSE_NS : 0;
+    failures += ra_comm_wait(comm, transfer) != RA_ERR_PEER;
+    if (rank == 0) {
+        ra_comm_set_stream(comm, NULL);
+        failures += !own_work.is_over || cudaStreamDestroy(stream) != cudaSuccess;
+    }
+    return failures;
+}
+
+Test(nccl_order, who_fails_behind_its_own_stream_is_not_late_for_the_others)
+{
+    device_ranks plan = {
+        .make = ra_comm_create_nccl, .timeout_ms = 60000, .body = fail_behind_own_work};
+    cr_expect_eq(device_ranks_run(2, &plan), 0);
+    cr_expect_eq(contract_count_lines("too short got 3 bytes instead of 4", ""), 1);
+    cr_expect_eq(contract_count_lines("", ""), 1);
+}
+
+/* Rank 0 leaves in order, which takes for ever; then rank 1 fails, and only then time passes. */
+static int leave_a_rank_that_fails(ra_comm *comm, void *context)
+{
+    int64_t const calls = standin_nccl.calls;
+    (void)context;
+    ra_comm_set_timeout(comm, TIMEOUT_MS);
+    if (ra_comm_barrier(comm, "before the end") != RA_OK)
+        return 1;
+    if (ra_comm_rank(comm) == 0) {
+        leaves_last = true;
+        standin_nccl.busy_polls = 1 << 30;
+        return 0;
+    }
+    for (int i = 0; i < 10000 && standin_nccl.calls == calls; i++)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    ra_comm_abort(comm, 5);
+    atomic_store(&last_pause_ns, (int64_t)TIMEOUT_MS * 1000000);
+    return 0;
+}
+
+Test(nccl_order, who_leaves_does_not_wait_for_a_rank_that_has_failed)
+{
+    device_ranks plan = {
+        .make = ra_comm_create_nccl, .timeout_ms = 60000, .body = leave_a_rank_that_fails};
+    cr_expect_eq(device_ranks_run(2, &plan), 0);
+    cr_expect_eq(standin_nccl.aborted, 2);
+    cr_expect_eq(contract_count_lines("", ""), 0);
+    contract_print_log();
+}
+
 /* What belongs to a GPU that is lost is left. */
 TestSuite(nccl_order_lost, .init = begin);
 
@@ -456,6 +522,7 @@ Test(nccl_order_lost, gives_up_behind_a_kernel_that_nobody_watches)
     device_ranks plan = {.make = ra_comm_create_nccl, .timeout_ms = 60000, .body = wait_unwatched};
     cr_expect_eq(device_ranks_run(1, &plan), 0);
     cr_expect_geq(contract_count_lines("after our own work timed out", "this rank's own GPU)"), 1);
+    cr_expect_eq(contract_count_lines("in flight: after our own work, step 0, for 400 ms,", ""), 1);
     cr_expect_eq(contract_count_lines("GPU 0 hangs", ""), 1);
     cr_expect_eq(standin_nccl.aborted, 0);
     cr_expect(ra_device_is_lost());
