@@ -5,6 +5,7 @@
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 TestSuite(tensors, .init = fixture_begin, .fini = fixture_end);
@@ -104,6 +105,29 @@ Test(tensors, strided_rows_of_any_length_are_read_in_bounded_memory)
     }
 }
 
+/* A file that has become shorter since it was opened. */
+Test(tensors, rows_that_cannot_be_read_leave_no_memory_taken)
+{
+    static const ra_range sets[] = {{1, 3, 20}, {0, 1, 60}};
+    for (int i = 0; i < 2; ++i) {
+        write_inputs(in_folder("in"), "F32", 60, 4, 16);
+        ra_config config = parse_config("job: {input: %s}", in_folder("in"));
+        ra_tensor_source *source = open_source(&config);
+        ra_rowset rows = rowset(&sets[i], 1);
+        float data[2 * 60 * 4 * 16];
+        cr_assert_eq(truncate(in_folder("in"), 1000), 0);
+        cr_expect_eq(ra_tensor_source_read(source, &config, RA_TENSOR_Q, &rows, rows.row_count,
+                                           NULL, data, NULL),
+                     RA_ERR_IO);
+        ra_ledger_snapshot now;
+        ra_ledger_read(ra_pool_ledger(pool), &now);
+        cr_expect_eq(now.current_bytes[RA_MEM_IO], 0);
+        ra_rowset_fini(pool, &rows);
+        ra_tensor_source_close(source);
+        ra_config_fini(&config);
+    }
+}
+
 /* The file's bytes are arbitrary bits, so NaN is compared as such. */
 Test(tensors, rows_in_float64_are_the_stored_values)
 {
@@ -174,6 +198,40 @@ Test(tensors, random_rows_are_the_same_in_any_row_set)
         ra_tensor_source_close(source);
         ra_config_fini(&config);
     }
+}
+
+/* Values half way between two are among so many. */
+Test(tensors, random_rows_in_bf16_are_those_in_f32_rounded_to_the_nearest_even)
+{
+    enum { COUNT = 1 << 22 };
+    static float exact[COUNT];
+    static uint16_t rounded[COUNT];
+    static const char shape[] = "shape: {seq: 16384, heads: 1, head_dim: 256, dtype: %s}";
+    ra_config config = parse_config(shape, "f32"), narrow = parse_config(shape, "bf16");
+    ra_tensor_source *source = open_source(&config), *narrow_source = open_source(&narrow);
+    ra_range const all = {0, 1, COUNT / 256};
+    ra_rowset rows = rowset(&all, 1);
+    cr_assert_eq(ra_tensor_source_read(source, &config, RA_TENSOR_K, &rows, rows.row_count, NULL,
+                                       exact, NULL),
+                 RA_OK);
+    cr_assert_eq(ra_tensor_source_read(narrow_source, &narrow, RA_TENSOR_K, &rows, rows.row_count,
+                                       NULL, rounded, NULL),
+                 RA_OK);
+    int64_t to_even = 0;
+    for (int64_t i = 0; i < COUNT; ++i) {
+        uint16_t wanted;
+        uint32_t bits;
+        memcpy(&bits, &exact[i], sizeof(bits));
+        to_even += (bits & 0x1ffffu) == 0x8000u;
+        ra_dtype_store(RA_BF16, &wanted, 0, exact[i]);
+        cr_assert_eq(rounded[i], wanted, "%a", (double)exact[i]);
+    }
+    cr_expect_gt(to_even, 0);
+    ra_rowset_fini(pool, &rows);
+    ra_tensor_source_close(narrow_source);
+    ra_tensor_source_close(source);
+    ra_config_fini(&narrow);
+    ra_config_fini(&config);
 }
 
 /* FNV-1a. */
