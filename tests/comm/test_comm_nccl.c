@@ -267,6 +267,8 @@ Test(nccl, survives_the_failure_of_any_call_to_it)
         bool const failed = standin_nccl.calls >= at;
         cr_expect_eq(outcome.wrong, 0);
         cr_expect_eq(outcome.ok + outcome.failed, 2);
+        cr_expect_eq(contract_count_lines(" timed out after ", ""), 0, "call %lld waited for",
+                     (long long)at);
         cr_expect_eq(standin_nccl.communicators, 0, "call %lld", (long long)at);
         cr_expect_eq(standin_nccl.open_groups, 0, "call %lld", (long long)at);
         if (outcome.ok == 2)

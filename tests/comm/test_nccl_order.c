@@ -222,6 +222,33 @@ Test(nccl_order, messages_have_no_deadline_while_our_own_kernel_is_at_work)
     cr_expect_eq(contract_count_lines("", ""), 0);
 }
 
+/* Messages through the host's memory need no room among kernels: who sends none is late. */
+static int wait_beside_own_work(ra_comm *comm, void *context)
+{
+    char in[4] = "";
+    ra_exchange const exchange = {"beside our own work", 0, {0}, {1, in, 4}};
+    ra_transfer *transfer = NULL;
+    (void)context;
+    if (ra_comm_rank(comm) == 1)
+        return ra_comm_barrier(comm, "until rank 0 gives up") == RA_OK;
+    int failures = ra_comm_start(comm, &exchange, &transfer) != RA_OK;
+    cudaStream_t const stream = begin_own_work(comm, GOES_ON);
+    pause_ns = PAUSE_NS;
+    failures += stream == NULL || ra_comm_wait(comm, transfer) != RA_ERR_TIMEOUT;
+    failures += own_work.is_over;
+    own_work.is_over = true;
+    ra_comm_set_stream(comm, NULL);
+    return failures + (cudaStreamDestroy(stream) != cudaSuccess);
+}
+
+Test(nccl_order, staged_messages_have_a_deadline_while_our_own_kernel_is_at_work)
+{
+    device_ranks plan = {
+        .make = ra_comm_create_staged, .timeout_ms = 60000, .body = wait_beside_own_work};
+    cr_expect_eq(device_ranks_run(2, &plan), 0);
+    cr_expect_eq(contract_count_lines("beside our own work timed out", "waiting for rank 1"), 1);
+}
+
 /* What has failed while it was behind our own stream holds up nobody: not what waits behind it.
    Rank 1 sends too little, and then waits for the end. */
 static int wait_behind_a_failure(ra_comm *comm, void *context)
