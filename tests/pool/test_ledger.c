@@ -238,6 +238,24 @@ Test(ledger, knows_idle_bytes_from_others)
     ra_ledger_destroy(ledger);
 }
 
+/* Of moments with as much the one with the least of it idle is remembered, not the first. */
+Test(ledger, remembers_what_the_highest_moment_was_used_for)
+{
+    ra_ledger *ledger;
+    ra_ledger_snapshot now;
+    cr_assert_eq(ra_ledger_create(1000, &ledger), RA_OK);
+    cr_assert(ra_ledger_promise(ledger, 100));
+    ra_ledger_settle(ledger, RA_MEM_QKV, 100, 80);
+    ra_ledger_move(ledger, RA_MEM_POOL_IDLE, RA_MEM_GRADS, 70);
+    ra_ledger_move(ledger, RA_MEM_QKV, RA_MEM_POOL_IDLE, 20);
+    ra_ledger_read(ledger, &now);
+    cr_expect_eq(now.reserved_peak_bytes, 100);
+    cr_expect_eq(now.at_peak_bytes[RA_MEM_QKV], 20);
+    cr_expect_eq(now.at_peak_bytes[RA_MEM_GRADS], 70);
+    cr_expect_eq(now.at_peak_bytes[RA_MEM_POOL_IDLE], 10);
+    ra_ledger_destroy(ledger);
+}
+
 Test(ledger, refuses_in_one_line_with_what_is_held_and_what_was_asked)
 {
     int64_t const mib = 1 << 20;
