@@ -26,6 +26,13 @@ static int expect_charged(ra_comm *comm, void *context)
     return seen.reserved_bytes != standin_nccl.taken_bytes;
 }
 
+static int take_nothing(ra_comm *comm, void *context)
+{
+    (void)comm;
+    (void)context;
+    return 0;
+}
+
 static int expect_no_memory(ra_status status, void *context)
 {
     (void)context;
@@ -53,6 +60,25 @@ Test(memory_nccl, charges_what_it_was_seen_to_take)
     cr_expect_eq(device_ranks_run(1, &plan), 0);
     ra_ledger_read(ledger, &seen);
     cr_expect_eq(seen.reserved_bytes, 0);
+    ra_ledger_destroy(ledger);
+}
+
+/* Another process has given back more meanwhile. */
+Test(memory_nccl, charges_nothing_where_the_device_has_more_left_than_before)
+{
+    ra_ledger *ledger = NULL;
+    ra_ledger_snapshot seen;
+    cr_assert_eq(ra_ledger_create(1 << 20, &ledger), RA_OK);
+    device_ranks plan = {.make = ra_comm_create_nccl,
+                         .timeout_ms = 60000,
+                         .ledger = ledger,
+                         .body = take_nothing,
+                         .context = ledger};
+    standin.used_bytes = 1 << 20;
+    standin_nccl.taken_bytes = -4096;
+    cr_expect_eq(device_ranks_run(1, &plan), 0);
+    ra_ledger_read(ledger, &seen);
+    cr_expect_eq(seen.reserved_peak_bytes, 0);
     ra_ledger_destroy(ledger);
 }
 

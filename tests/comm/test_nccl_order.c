@@ -486,9 +486,10 @@ static int fail_behind_own_work(ra_comm *comm, void *context)
     failures += ra_comm_start(comm, &exchange, &transfer) != RA_OK;
     pause_ns = rank == 0 ? PAUSE_NS : 0;
     failures += ra_comm_wait(comm, transfer) != RA_ERR_PEER;
+    failures += !own_work.is_over; /* ranks of other processes hear of nothing but its end */
     if (rank == 0) {
         ra_comm_set_stream(comm, NULL);
-        failures += !own_work.is_over || cudaStreamDestroy(stream) != cudaSuccess;
+        failures += cudaStreamDestroy(stream) != cudaSuccess;
     }
     return failures;
 }
@@ -530,6 +531,24 @@ Test(nccl_order, who_leaves_does_not_wait_for_a_rank_that_has_failed)
     cr_expect_eq(standin_nccl.aborted, 2);
     cr_expect_eq(contract_count_lines("", ""), 0);
     contract_print_log();
+}
+
+static int leave_for_ever(ra_comm *comm, void *context)
+{
+    (void)context;
+    ra_comm_set_timeout(comm, TIMEOUT_MS);
+    standin_nccl.busy_polls = 1 << 30;
+    pause_ns = PAUSE_NS;
+    return 0;
+}
+
+Test(nccl_order, a_leave_in_order_has_a_deadline)
+{
+    device_ranks plan = {.make = ra_comm_create_nccl, .timeout_ms = 60000, .body = leave_for_ever};
+    cr_expect_eq(device_ranks_run(1, &plan), 0);
+    cr_expect_eq(standin_nccl.aborted, 1);
+    cr_expect_eq(contract_count_lines("leaving NCCL timed out after 0.4 s (rank 0", ""), 1);
+    cr_expect_eq(contract_count_lines("", ""), 1);
 }
 
 /* What belongs to a GPU that is lost is left. */
