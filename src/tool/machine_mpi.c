@@ -86,7 +86,9 @@ ra_mpi_settings ra_mpi_settings_read(void)
     MPI_T_enum names;
     MPI_Initialized(&initialized);
     MPI_Finalized(&finalized);
-    if (!initialized || finalized || MPI_T_init_thread(MPI_THREAD_SINGLE, &level) != MPI_SUCCESS)
+    /* With another level than it has, Open MPI 4.1 takes that for its own from then on. */
+    if (!initialized || finalized || MPI_Query_thread(&level) != MPI_SUCCESS ||
+        MPI_T_init_thread(level, &level) != MPI_SUCCESS)
         return settings;
     if (setting_read("mpi_yield_when_idle", &value, &names))
         settings.yields_when_idle = value != 0;

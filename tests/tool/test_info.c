@@ -139,6 +139,19 @@ Test(info, tells_what_mpi_gave_or_why_there_is_none)
     json_decref(machine);
 }
 
+/* A job reads settings of MPI before its report is written, which must not change the level. */
+Test(info, jobs_tell_what_mpi_gave_too)
+{
+    if (!command_has_mpi())
+        cr_skip_test("built without MPI");
+    command_run(result, 2, "run --quiet --json --set shape.seq=64");
+    cr_assert_eq(result->code, 0, "%s", result->err);
+    json_t *root = parse_json(result->out);
+    const json_t *level = at(member(root, "machine"), "mpi", "thread_level");
+    cr_expect_str_eq(json_string_value(level), "funneled");
+    json_decref(root);
+}
+
 Test(info, is_a_table_without_json)
 {
     command_run(result, 0, "info");
