@@ -187,7 +187,10 @@ RA_CHECKED ra_status ra_comm_exscan_f32(ra_comm *comm, const char *operation, ra
  */
 void ra_comm_abort(ra_comm *comm, int exit_code);
 
-/** No transfer may be in flight, unless the communicator is broken. NULL is fine. */
+/**
+ * No transfer may be in flight, unless the communicator is broken. Over MPI collective: the ranks
+ * wait for each other under the deadline, unless theirs is broken. NULL is fine.
+ */
 void ra_comm_destroy(ra_comm *comm);
 
 /* ---- makers -------------------------------------------------------------------------------- */

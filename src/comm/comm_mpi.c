@@ -27,6 +27,7 @@ static void free_memory(ra_mpi_comm *mpi)
 {
     free(mpi->send_sequence);
     free(mpi->recv_sequence);
+    free(mpi->beats_heard);
     free(mpi->requests);
     free(mpi->statuses);
     free(mpi->indices);
@@ -37,18 +38,17 @@ static void free_memory(ra_mpi_comm *mpi)
 }
 
 /*
- * MPI_Finalize waits for every rank and has no deadline, so the ranks meet under ours first. A
- * broken communicator is left as it is: freeing it, or finalising, could wait forever for a lost
- * rank. The process then ends without MPI_Finalize, which the launcher takes for a failed job, as
- * it should.
+ * MPI_Finalize waits for every rank and has no deadline, so the ranks meet under ours first. So
+ * they do if MPI is the caller's, as none may send another a heartbeat after it has freed its
+ * handle. A broken communicator is left as it is: freeing it, or finalising, could wait forever for
+ * a lost rank. The process then ends without MPI_Finalize, which the launcher takes for a failed
+ * job, as it should.
  */
 static void mpi_destroy(ra_comm *comm)
 {
     ra_mpi_comm *const mpi = (ra_mpi_comm *)comm;
-    bool healthy = !comm->broken;
-    if (healthy && mpi->owns_mpi)
-        healthy = ra_mpi_barrier(comm, "end of the job") == RA_OK;
-    if (healthy) {
+    const char *const operation = mpi->owns_mpi ? "end of the job" : "end of a communicator";
+    if (!comm->broken && ra_mpi_hear_all(mpi, operation) == RA_OK) {
         MPI_Comm_free(&mpi->handle);
         if (mpi->owns_mpi)
             MPI_Finalize();
@@ -177,14 +177,15 @@ static ra_status take_memory(ra_mpi_comm *mpi)
     size_t const size = (size_t)mpi->base.size;
     mpi->send_sequence = calloc(size, sizeof(*mpi->send_sequence));
     mpi->recv_sequence = calloc(size, sizeof(*mpi->recv_sequence));
+    mpi->beats_heard = calloc(size, sizeof(*mpi->beats_heard));
     mpi->hosts = calloc(size, sizeof(*mpi->hosts));
     mpi->requests = calloc(size, sizeof(MPI_Request));
     mpi->statuses = calloc(size, sizeof(*mpi->statuses));
     mpi->indices = calloc(size, sizeof(*mpi->indices));
     mpi->notes = calloc(mpi->base.rank == 0 || size < 2 ? size : 2, sizeof(*mpi->notes));
-    if (mpi->send_sequence == NULL || mpi->recv_sequence == NULL || mpi->hosts == NULL ||
-        mpi->requests == NULL || mpi->statuses == NULL || mpi->indices == NULL ||
-        mpi->notes == NULL) {
+    if (mpi->send_sequence == NULL || mpi->recv_sequence == NULL || mpi->beats_heard == NULL ||
+        mpi->hosts == NULL || mpi->requests == NULL || mpi->statuses == NULL ||
+        mpi->indices == NULL || mpi->notes == NULL) {
         return ra_refuse_memory("a communicator"); /* ra_comm_create_mpi frees what there is */
     }
     return RA_OK;

@@ -63,7 +63,9 @@ typedef struct ra_mpi_comm {
     size_t piece_bytes;                     /* at most INT_MAX */
     int64_t *send_sequence, *recv_sequence; /* [size] messages posted to and from each rank */
     ra_mpi_transfer transfers[RA_TRANSFER_MAX];
-    int64_t listened_ns; /* when heartbeats were last looked for */
+    int64_t listened_ns;  /* when heartbeats were last looked for */
+    int64_t beats_sent;   /* to each of the others */
+    int64_t *beats_heard; /* [size] */
     int64_t collective_sequence;
     /* Scratch for collectives: one per rank on rank 0 and on the root of a broadcast. */
     MPI_Request *requests; /* [size] */
@@ -86,6 +88,12 @@ ra_status ra_mpi_fail(const ra_mpi_comm *mpi, const char *operation, int step, i
 
 /** Let every transfer in flight progress; what fails is kept in the transfer. */
 void ra_mpi_progress(ra_mpi_comm *mpi);
+
+/**
+ * Collective, at the end: receive every heartbeat that was sent. One that outlived the communicator
+ * would meet the next that MPI gives the same number, maybe the caller's own.
+ */
+RA_CHECKED ra_status ra_mpi_hear_all(ra_mpi_comm *mpi, const char *operation);
 
 /* How long a wait yields before it begins to sleep. */
 #define RA_PATIENCE_NONE INT64_C(0)         /* nobody has begun to send to us */

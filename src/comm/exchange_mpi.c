@@ -4,6 +4,7 @@
 #include "pause.h"
 
 #include <stdio.h>
+#include <string.h>
 
 ra_status ra_mpi_fail(const ra_mpi_comm *mpi, const char *operation, int step, int error)
 {
@@ -108,6 +109,7 @@ void ra_mpi_beat(ra_comm *comm)
     ra_mpi_comm *const mpi = (ra_mpi_comm *)comm;
     if (!ra_beat_is_due(comm, ra_clock_ns()))
         return;
+    mpi->beats_sent++;
     for (int rank = 0; rank < comm->size; rank++) {
         MPI_Request request;
         if (rank != comm->rank &&
@@ -116,13 +118,9 @@ void ra_mpi_beat(ra_comm *comm)
     }
 }
 
-/* Receive other ranks' heartbeats; looked for every millisecond at most. */
-static void listen(ra_mpi_comm *mpi)
+/* Receive other ranks' heartbeats, as far as they are there. */
+static void hear(ra_mpi_comm *mpi, int64_t now_ns)
 {
-    int64_t const now_ns = ra_clock_ns();
-    if (now_ns - mpi->listened_ns < 1000000)
-        return;
-    mpi->listened_ns = now_ns;
     for (int i = 0; i < mpi->base.size; i++) {
         MPI_Status status;
         int found = 0;
@@ -130,9 +128,55 @@ static void listen(ra_mpi_comm *mpi)
             !found)
             return;
         if (MPI_Recv(NULL, 0, MPI_BYTE, status.MPI_SOURCE, RA_TAG_BEAT, mpi->handle,
-                     MPI_STATUS_IGNORE) == MPI_SUCCESS)
-            mpi->base.heard_ns = now_ns;
+                     MPI_STATUS_IGNORE) != MPI_SUCCESS)
+            continue;
+        mpi->base.heard_ns = now_ns;
+        mpi->beats_heard[status.MPI_SOURCE]++;
     }
+}
+
+/* Looks every millisecond at most. */
+static void listen(ra_mpi_comm *mpi)
+{
+    int64_t const now_ns = ra_clock_ns();
+    if (now_ns - mpi->listened_ns < 1000000)
+        return;
+    mpi->listened_ns = now_ns;
+    hear(mpi, now_ns);
+}
+
+/* The first rank with a heartbeat that has not come; -1: there is none. */
+static int find_unheard(const ra_mpi_comm *mpi, const int64_t *sent)
+{
+    for (int rank = 0; rank < mpi->base.size; rank++) {
+        if (rank != mpi->base.rank && mpi->beats_heard[rank] < sent[rank])
+            return rank;
+    }
+    return -1;
+}
+
+ra_status ra_mpi_hear_all(ra_mpi_comm *mpi, const char *operation)
+{
+    ra_comm *const comm = &mpi->base;
+    int64_t *const sent = mpi->recv_sequence; /* messages have come to their end */
+    memset(sent, 0, (size_t)comm->size * sizeof(*sent));
+    sent[comm->rank] = mpi->beats_sent;
+    ra_status const status =
+        ra_mpi_reduce(comm, operation, RA_NUMBER_I64, RA_SUM, sent, comm->size);
+    int64_t const begin_ns = ra_clock_ns();
+    int late;
+    while (status == RA_OK && (late = find_unheard(mpi, sent)) >= 0) {
+        int64_t const now_ns = ra_clock_ns();
+        hear(mpi, now_ns);
+        if (comm->heard_ns == now_ns)
+            continue; /* there may be more */
+        if (ra_waited_ms(comm, begin_ns, now_ns) >= comm->timeout_ms) {
+            ra_comm_log_timeout(comm, operation, -1, late);
+            return RA_ERR_TIMEOUT;
+        }
+        ra_mpi_pause(mpi, RA_PATIENCE_NONE, begin_ns, now_ns);
+    }
+    return status;
 }
 
 void ra_mpi_progress(ra_mpi_comm *mpi)
