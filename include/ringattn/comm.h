@@ -211,6 +211,10 @@ RA_CHECKED ra_status ra_comm_create_local(int ranks, const int *hosts, int64_t t
  * All ranks of MPI_COMM_WORLD (duplicated). If MPI is not yet initialised, this does so with
  * MPI_THREAD_FUNNELED, and destroy finalises it. argc and argv may be NULL.
  *
+ * MPI cannot call off a receive that has begun. After a failure nothing here enters MPI again, so
+ * that nothing is written to the buffers of exchanges; a caller who does so keeps them until its
+ * process ends.
+ *
  * @return RA_ERR_UNSUPPORTED  this build has no MPI (ra_comm_has_mpi)
  */
 RA_CHECKED ra_status ra_comm_create_mpi(int *argc, char ***argv, int64_t timeout_ms,
