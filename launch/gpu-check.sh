@@ -167,7 +167,8 @@ print(", ".join("%s %s" % d for d in sorted(found) if d[0].startswith(
 
 facts() {
     local compiler packages
-    commit=${commit:-$(git -C "$root" rev-parse --short HEAD 2>/dev/null)}
+    # Not that of a repository around this folder.
+    commit=${commit:-$(GIT_CEILING_DIRECTORIES=${root%/*} git -C "$root" rev-parse --short HEAD 2>/dev/null)}
     compiler=$(timeout 20 nvcc --version 2>/dev/null | sed -n 's/.*release //p')
     packages=$(python_versions)
     machine_facts
