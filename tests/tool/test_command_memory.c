@@ -150,6 +150,39 @@ Test(command_memory, memory_refused_within_a_pass_is_one_line_for_all_ranks)
     }
 }
 
+/* Of the memory that tensors will take nothing is given to head groups, and of other nothing left.
+ */
+Test(command_memory, head_groups_leave_room_for_tensors_and_no_more)
+{
+    static const struct {
+        int ranks;
+        const char *sets;
+    } jobs[] = {{0, "--backward"},
+                {2, "--backward --set ring.schedule=shared"},
+                {2, "--backward --set ring.schedule=direct"},
+                {2, "--set ring.schedule=direct"}};
+    for (size_t i = 0; i < sizeof(jobs) / sizeof(jobs[0]); i++) {
+        json_t *root = NULL;
+        char line[512], limited[640];
+        if (jobs[i].ranks > 0 && !command_has_mpi())
+            continue;
+        snprintf(line, sizeof(line),
+                 "--set shape.seq=384 --set shape.heads=8 --set memory.pool.mode=off "
+                 "--set memory.pattern_cache.mode=off --set ring.rounds=1 %s",
+                 jobs[i].sets);
+        snprintf(limited, sizeof(limited), "%s --set ring.head_groups=2", line);
+        long long const peak = integer(measure(jobs[i].ranks, limited, &root), "peak_bytes");
+        json_decref(root);
+        for (int less = 0; less < 2; less++) {
+            snprintf(limited, sizeof(limited), "%s --set memory.limit=%lld", line, peak - less);
+            json_t *point = measure(jobs[i].ranks, limited, &root);
+            long long const groups = integer(point, "head_groups");
+            cr_expect(less ? groups > 2 : groups == 2, "%s: %lld", limited, groups);
+            json_decref(root);
+        }
+    }
+}
+
 #define WINDOW                                                                                     \
     "--set shape.heads=1 --set shape.head_dim=8 --set pattern.causal=true "                        \
     "--set pattern.window.left=63 "
