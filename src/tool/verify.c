@@ -123,8 +123,9 @@ static ra_status plan_keys(const ra_verify_job *job, double live, void *work, ra
     double const ranks = (double)ra_comm_size(job->comm), own_rows = ceil(seq / ranks);
     int64_t const heads = config->batch * config->kv_heads;
     plan->key_groups = ra_min_i64(RA_VERIFY_MAX_GROUPS, heads);
-    double const key_cost = (double)(config->heads / config->kv_heads * plan->key_groups) *
-                            (own_rows * WORK_PER_PAIR + live / ranks * dim * 4);
+    int64_t const query_heads = config->heads / config->kv_heads * plan->key_groups;
+    double const key_cost =
+        (double)query_heads * (own_rows * WORK_PER_PAIR + live / ranks * dim * 4);
     plan->key_rows =
         affordable(WORK_PER_PART, key_cost, LEAST_SAMPLES, RA_VERIFY_MAX_KEYS, config->seq);
     /* Each query that sees a sampled key is a whole row of attention. */
