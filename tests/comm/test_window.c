@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 TestSuite(window);
@@ -59,6 +60,18 @@ int __wrap_open(const char *path, int flags, ...);
 int __wrap_open(const char *path, int flags, ...)
 {
     return own_file >= 0 ? own_file : __real_open(path, flags);
+}
+
+/* Files of two file systems may have one number. */
+static _Thread_local bool is_elsewhere;
+
+int __real_fstat(int file, struct stat *about_out);
+int __wrap_fstat(int file, struct stat *about_out);
+int __wrap_fstat(int file, struct stat *about_out)
+{
+    int const error = __real_fstat(file, about_out);
+    about_out->st_dev += is_elsewhere;
+    return error;
 }
 
 /* A process may lack the addresses for what its host has the memory for. */
@@ -234,6 +247,38 @@ Test(window, of_one_host_is_not_that_of_another)
     cr_expect_eq(local_ranks_run_on(4, comms, see_own_host, NULL), 0);
 }
 
+/* Ranks 1, 3 and 4 are of one host, and rank 3 does not come; the other host has met by then. */
+static int meet_without_rank_3(ra_comm *comm, void *context)
+{
+    int const rank = ra_comm_rank(comm);
+    ra_window window = {0};
+    int failures = 0;
+    (void)context;
+    is_real = true;
+    if (ra_window_create(comm, 4096, &window) != RA_OK)
+        return 1;
+    if (ra_comm_hosts(comm)[rank] == 0)
+        failures += ra_window_barrier(comm, &window, "meeting", 6) != RA_OK;
+    failures += ra_comm_barrier(comm, "window: met") != RA_OK;
+    ra_comm_set_timeout(comm, 100);
+    if (rank == 1 || rank == 4)
+        failures += ra_window_barrier(comm, &window, "meeting in vain", 7) == RA_OK;
+    ra_window_destroy(&window);
+    return failures;
+}
+
+Test(window, whose_meeting_a_rank_misses_names_it_and_none_of_another_host)
+{
+    static const int hosts[] = {0, 1, 0, 1, 1};
+    ra_comm *comms[5];
+    captured_log said;
+    captured_log_begin(&said);
+    cr_assert_eq(ra_comm_create_local(5, hosts, 10000, comms), RA_OK);
+    cr_expect_eq(local_ranks_run_on(5, comms, meet_without_rank_3, NULL), 0);
+    cr_expect_geq(said.errors, 1);
+    cr_expect_not_null(strstr(said.line, "step 7, waiting for rank 3"), "%s", said.line);
+}
+
 /* Windows that this process has mapped. */
 static int mapped_windows(void)
 {
@@ -263,6 +308,20 @@ Test(window, whose_file_turns_out_to_be_another_is_none)
 {
     files.refused = -1;
     cr_expect_eq(local_ranks_run(2, 10000, find_another_file, NULL), 0);
+    cr_expect_eq(mapped_windows(), 0, "the first rank's memory is left");
+}
+
+static int find_that_number_elsewhere(ra_comm *comm, void *context)
+{
+    (void)context;
+    is_elsewhere = ra_comm_rank(comm) == 1;
+    return create_on(comm) != RA_ERR_UNSUPPORTED;
+}
+
+Test(window, whose_file_has_the_number_of_another_systems_is_none)
+{
+    files.refused = -1;
+    cr_expect_eq(local_ranks_run(2, 10000, find_that_number_elsewhere, NULL), 0);
     cr_expect_eq(mapped_windows(), 0, "the first rank's memory is left");
 }
 
