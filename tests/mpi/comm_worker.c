@@ -25,6 +25,29 @@ int MPI_Irecv(void *data, int count, MPI_Datatype type, int source, int tag, MPI
     return fails ? MPI_ERR_OTHER : PMPI_Irecv(data, count, type, source, tag, handle, request);
 }
 
+/* Heartbeats are not seen until the next message with data is sent, and in some looks after it. */
+static bool hides_beats;
+static int hidden_looks;
+
+int MPI_Isend(const void *data, int count, MPI_Datatype type, int peer, int tag, MPI_Comm handle,
+              MPI_Request *request)
+{
+    if (hides_beats && count > 0) {
+        hides_beats = false;
+        hidden_looks = 3;
+    }
+    return PMPI_Isend(data, count, type, peer, tag, handle, request);
+}
+
+int MPI_Iprobe(int source, int tag, MPI_Comm handle, int *found, MPI_Status *status)
+{
+    if (!hides_beats && hidden_looks == 0)
+        return PMPI_Iprobe(source, tag, handle, found, status);
+    hidden_looks -= !hides_beats;
+    *found = 0;
+    return MPI_SUCCESS;
+}
+
 static MPI_Comm *promised; /* the handle that MPI is to write */
 static bool promised_is_free;
 
@@ -215,7 +238,10 @@ static int be_heard_last(ra_comm *comm)
         ra_comm_beat(comm);
         ra_comm_set_timeout(comm, 30000);
     }
+    hides_beats = ra_comm_rank(comm) == 0; /* until it has answered rank 1 at the end */
     ra_comm_destroy(comm);
+    failures += hides_beats || hidden_looks > 0;
+    hidden_looks = 0;
     MPI_Comm_dup(MPI_COMM_WORLD, &own);
     MPI_Barrier(own);
     MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, own, &found, MPI_STATUS_IGNORE);
