@@ -49,10 +49,19 @@ static ra_range part_of(int64_t index, int64_t count, int64_t total)
     return (ra_range){ends + part * at + ra_min_i64(at, rest), 1, part + (at < rest)};
 }
 
+static int64_t pick(ra_range part, uint64_t seed, int64_t index)
+{
+    return part.begin + (int64_t)(ra_mix64(seed ^ (uint64_t)index) % (uint64_t)part.count);
+}
+
 int64_t ra_verify_sample(uint64_t seed, int64_t index, int64_t count, int64_t total)
 {
-    ra_range const part = part_of(index, count, total);
-    return part.begin + (int64_t)(ra_mix64(seed ^ (uint64_t)index) % (uint64_t)part.count);
+    return pick(part_of(index, count, total), seed, index);
+}
+
+ra_verify_group ra_verify_group_at(uint64_t seed, int64_t index, int64_t count, int64_t total)
+{
+    return (ra_verify_group){seed, ra_verify_sample(seed, index, count, total), index, count};
 }
 
 /* A group's share of a part: together those of all groups are the part, and the seed turns them. */
@@ -71,9 +80,7 @@ int64_t ra_verify_sample_row(const ra_verify_job *job, int32_t head, const ra_ve
     enum { NEARBY = 4096 };
     uint64_t const seed = ra_mix64(group->seed ^ (uint64_t)group->at);
     ra_range const part = part_of(index, count, job->config->seq);
-    ra_range const share = share_of(part, index, group);
-    int64_t const row =
-        share.begin + (int64_t)(ra_mix64(seed ^ (uint64_t)index) % (uint64_t)share.count);
+    int64_t const row = pick(share_of(part, index, group), seed, index);
     if (ra_mix64(~seed ^ (uint64_t)index) % 4 == 0)
         return row;
     for (int64_t i = 0; i < ra_min_i64(part.count, NEARBY); ++i) {
@@ -303,10 +310,8 @@ static ra_status verify_query_group(const ra_verify_job *job, const ra_verify_pl
                                     double *worst_lse)
 {
     const ra_config *config = job->config;
-    ra_verify_group const sampled = {
-        config->seed,
-        ra_verify_sample(config->seed, group, plan->query_groups, config->batch * config->heads),
-        group, plan->query_groups};
+    ra_verify_group const sampled =
+        ra_verify_group_at(config->seed, group, plan->query_groups, config->batch * config->heads);
     int64_t const batch = sampled.at / config->heads;
     int32_t const head = (int32_t)(sampled.at % config->heads);
     bool const backward = job->has_gradients;

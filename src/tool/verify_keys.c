@@ -42,10 +42,8 @@ static key_group group_begin(const ra_verify_job *job, const ra_verify_plan *pla
                              sampled_key *keys, key_sums *sums)
 {
     const ra_config *config = job->config;
-    uint64_t const seed = ra_mix64(config->seed + 1);
-    ra_verify_group const sampled = {
-        seed, ra_verify_sample(seed, group, plan->key_groups, config->batch * config->kv_heads),
-        group, plan->key_groups};
+    ra_verify_group const sampled = ra_verify_group_at(
+        ra_mix64(config->seed + 1), group, plan->key_groups, config->batch * config->kv_heads);
     int32_t const heads = config->heads / config->kv_heads;
     key_group result = {.batch = sampled.at / config->kv_heads,
                         .kv_head = (int32_t)(sampled.at % config->kv_heads),

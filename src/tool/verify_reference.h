@@ -195,12 +195,16 @@ typedef struct ra_verify_sums {
  * number is a sample. 1 <= count <= total.
  */
 int64_t ra_verify_sample(uint64_t seed, int64_t index, int64_t count, int64_t total);
+
 /* A sampled (batch, head) or (batch, kv head). */
 typedef struct ra_verify_group {
     uint64_t seed;        /* of all groups */
     int64_t at;           /* its number among all */
     int64_t index, count; /* among those that are sampled */
 } ra_verify_group;
+
+/** Number `index` of `count` groups out of `total`. */
+ra_verify_group ra_verify_group_at(uint64_t seed, int64_t index, int64_t count, int64_t total);
 
 /**
  * The same for rows of a head; each group has its own share of every part, so that together they
