@@ -13,6 +13,12 @@ die() {
     exit 1
 }
 
+# What was asked for cannot be: the exit code is the command's for that.
+refuse() {
+    say "ringattn: error: $*"
+    exit 2
+}
+
 mpi_is_there() {
     command -v mpirun >/dev/null && command -v mpicc >/dev/null
 }

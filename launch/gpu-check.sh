@@ -3,11 +3,11 @@
 set -uo pipefail
 export LC_ALL=C # mawk, where that is awk, reads and writes figures as the language has them
 # shellcheck source=launch/common.sh
-. "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+. "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/common.sh"
 # shellcheck source=launch/gpu-machine.sh
-. "$(dirname "${BASH_SOURCE[0]}")/gpu-machine.sh"
+. "$root/launch/gpu-machine.sh"
 # shellcheck source=launch/gpu-report.sh
-. "$(dirname "${BASH_SOURCE[0]}")/gpu-report.sh"
+. "$root/launch/gpu-report.sh"
 
 usage() {
     cat <<'END'
@@ -62,8 +62,7 @@ while [ $# -gt 0 ]; do
     --keep) keeps=yes ;;
     --build | --out | --limit | --python | --only | --deps | --commit)
         if [ $# -lt 2 ]; then
-            say "ringattn: error: $1 wants a value"
-            exit 2
+            refuse "$1 wants a value"
         fi
         case $1 in
         --build) build_dir=$2 ;;
@@ -77,16 +76,14 @@ while [ $# -gt 0 ]; do
         shift
         ;;
     *)
-        say "ringattn: error: $1: see gpu-check.sh --help"
-        exit 2
+        refuse "$1: see gpu-check.sh --help"
         ;;
     esac
     shift
 done
 case $limit in
 '' | *[!0-9]* | 0*)
-    say "ringattn: error: --limit $limit: a whole number of seconds from 1 on is wanted"
-    exit 2
+    refuse "--limit $limit: a whole number of seconds from 1 on is wanted"
     ;;
 esac
 out_dir=${out_dir:-$build_dir/report}
@@ -94,14 +91,12 @@ for stage in ${only//,/ }; do
     case " ${stages[*]} " in
     *" $stage "*) ;;
     *)
-        say "ringattn: error: --only $stage: there are ${stages[*]}"
-        exit 2
+        refuse "--only $stage: there are ${stages[*]}"
         ;;
     esac
 done
 if [ -n "$deps" ] && [ ! -d "$deps/usr" ] && ! compgen -G "$deps/*.deb" >/dev/null; then
-    say "ringattn: error: --deps $deps: there are neither packages (*.deb) nor a folder usr in it"
-    exit 2
+    refuse "--deps $deps: there are neither packages (*.deb) nor a folder usr in it"
 fi
 
 # Whether a stage is among those asked for.
@@ -345,7 +340,7 @@ figure() {
 }
 
 # shellcheck source=launch/gpu-checks.sh
-. "$(dirname "${BASH_SOURCE[0]}")/gpu-checks.sh"
+. "$root/launch/gpu-checks.sh"
 if [ "$builds" = yes ] && wants build && ! check_build; then
     # What an earlier build left is not what would be checked.
     tool=$build_dir/not-built/ringattn bench=$build_dir/not-built/cuda_bench

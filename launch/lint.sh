@@ -2,7 +2,7 @@
 # lint.sh [format|tidy]: whether the tree is as .clang-format and .clang-tidy (release 14) want it.
 set -euo pipefail
 # shellcheck source=launch/common.sh
-. "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+. "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/common.sh"
 cd "$root"
 
 check_format() {
@@ -23,5 +23,5 @@ case ${1:-all} in
 format) check_format ;;
 tidy) check_tidy ;;
 all) check_format && check_tidy ;;
-*) die "lint.sh [format|tidy]" ;;
+*) refuse "lint.sh [format|tidy]" ;;
 esac

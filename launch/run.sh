@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 set -euo pipefail
 # shellcheck source=launch/common.sh
-. "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+. "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/common.sh"
 
 usage() {
     cat <<'END'
@@ -34,7 +34,7 @@ while [ $# -gt 0 ]; do
         exit 0
         ;;
     --ranks)
-        [ $# -gt 1 ] || die "--ranks: a number must follow"
+        [ $# -gt 1 ] || refuse "--ranks: a number must follow"
         ranks=$2
         shift
         ;;
@@ -43,7 +43,7 @@ while [ $# -gt 0 ]; do
     esac
     shift
 done
-[[ $ranks =~ ^[1-9][0-9]{0,5}$ ]] || die "--ranks $ranks: it must be a number from 1 on"
+[[ $ranks =~ ^[1-9][0-9]{0,5}$ ]] || refuse "--ranks $ranks: it must be a number from 1 on"
 
 ensure "${run_needs[@]}"
 build release ringattn_tool || exit 1
@@ -53,8 +53,16 @@ set_mpi_environment "$ranks"
 export OMPI_MCA_orte_execute_quiet="${OMPI_MCA_orte_execute_quiet:-1}"
 command=(mpirun -n "$ranks" "$root/build/release/src/tool/ringattn" run --config "$config"
     --verify "${options[@]}")
+# Beside this script, not within it: a signal that ends the script ends the job, and mpirun's ranks.
+"${command[@]}" <&0 &
+job=$!
+trap 'kill -TERM "$job" 2>/dev/null' TERM HUP
+trap : INT # from a terminal, mpirun has it, too
+while kill -0 "$job" 2>/dev/null; do
+    wait "$job" || : # a signal ends the waiting first
+done
 status=0
-"${command[@]}" || status=$?
+wait "$job" || status=$?
 case $status in
 0 | [2-6]) ;; # the command's own, and it has said why
 *)

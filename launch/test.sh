@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 set -euo pipefail
 # shellcheck source=launch/common.sh
-. "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+. "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/common.sh"
 
 usage() {
     cat <<'END'
@@ -35,7 +35,7 @@ while [ $# -gt 0 ]; do
         ;;
     --quick) stages=(format release) ;;
     *)
-        [[ " ${all_stages[*]} " == *" $1 "* ]] || die "$1: the stages are ${all_stages[*]}"
+        [[ " ${all_stages[*]} " == *" $1 "* ]] || refuse "$1: the stages are ${all_stages[*]}"
         stages+=("$1")
         ;;
     esac

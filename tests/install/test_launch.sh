@@ -73,11 +73,72 @@ rm "$work/a b/build"
 # Usage errors: one line, before anything is built.
 "$work/a b/launch/run.sh" --help | grep -q -- --ranks || fail "run.sh --help"
 "$work/a b/launch/test.sh" --help | grep -q tsan || fail "test.sh --help"
-for arguments in '--ranks 0' '--ranks x' '--ranks' '--ranks=-1'; do
-    # shellcheck disable=SC2086
-    "$work/a b/launch/run.sh" $arguments >"$work/output" 2>&1 && fail "run.sh $arguments passed"
-    [ "$(wc -l <"$work/output")" -eq 1 ] || fail "run.sh $arguments: $(cat "$work/output")"
+misuse() { # misuse SCRIPT [ARGUMENT]...
+    local code=0 script=$1
+    shift
+    "$work/a b/launch/$script" "$@" >"$work/output" 2>&1 || code=$?
+    [ "$code" -eq 2 ] || fail "$script $*: exit code $code"
+    [ "$(wc -l <"$work/output")" -eq 1 ] || fail "$script $*: $(cat "$work/output")"
+}
+misuse run.sh --ranks 0
+misuse run.sh --ranks x
+misuse run.sh --ranks
+misuse run.sh --ranks=-1
+misuse test.sh nonsense
+misuse lint.sh nonsense
+
+# A link to a script is the script.
+ln -s "$work/a b/launch/run.sh" "$work/attend"
+"$work/attend" --help | grep -q -- --ranks || fail "a link to run.sh"
+
+command -v mpirun >/dev/null || exit 0
+
+# A job of run.sh, in which nothing is built and two ranks do what $work/rank says.
+mkdir -p "$work/a b/build/release/src/tool"
+printf '#!/bin/sh\n[ "$1" != --version ] || echo cmake version 3.25.0\n' >"$work/bin/cmake"
+printf '#!/bin/sh\n. "%s/rank"\n' "$work" >"$work/a b/build/release/src/tool/ringattn"
+chmod +x "$work/bin/cmake" "$work/a b/build/release/src/tool/ringattn"
+job() { # in a shell of its own, which it becomes
+    exec env RANKS=2 "$work/a b/launch/run.sh" job.yaml --set 'a=b c' </dev/null >"$work/output" 2>&1
+}
+
+# Its arguments reach the ranks whole, and their exit code whoever started it.
+cat >"$work/rank" <<END
+for argument in "\$@"; do echo "<\$argument>"; done >"$work/rank-\$OMPI_COMM_WORLD_RANK"
+exit 6
+END
+code=0
+(job) || code=$?
+[ "$code" -eq 6 ] || fail "ranks that end with 6: exit code $code, $(cat "$work/output")"
+for rank in 0 1; do
+    grep -qx '<a=b c>' "$work/rank-$rank" || fail "rank $rank: $(cat "$work/rank-$rank")"
 done
-"$work/a b/launch/test.sh" nonsense >"$work/output" 2>&1 && fail "test.sh nonsense passed"
-[ "$(wc -l <"$work/output")" -eq 1 ] || fail "test.sh nonsense: $(cat "$work/output")"
+
+# A script that is ended ends its ranks first. Waits are long only where this fails.
+cat >"$work/rank" <<END
+echo \$\$ >"$work/pid-\$OMPI_COMM_WORLD_RANK"
+exec sleep 300
+END
+job &
+script=$!
+until_true() { # until_true COMMAND...: for a minute
+    local try
+    for ((try = 0; try < 600; ++try)); do
+        "$@" && return 0
+        sleep 0.1
+    done
+    return 1
+}
+begun() { [ -s "$work/pid-0" ] && [ -s "$work/pid-1" ]; }
+until_true begun || fail "no ranks: $(cat "$work/output")"
+kill "$script"
+wait "$script" && fail "a job that was ended passed"
+gone() { # as far as the system goes: what nobody has waited for keeps its number
+    local state=Z
+    read -r _ _ state _ 2>/dev/null <"/proc/$(cat "$work/pid-$1")/stat"
+    [ "$state" = Z ]
+}
+for rank in 0 1; do
+    until_true gone "$rank" || fail "rank $rank outlives its job"
+done
 exit 0
