@@ -16,6 +16,7 @@
 #include <string.h>
 
 #define REMEDY_REWRITE "the file is damaged or is not safetensors; write it again"
+#define REMEDY_APART   "write the tensors of the job into a file of their own"
 
 enum { MEMBER_MAX_DEPTH = 8 };
 
@@ -92,6 +93,9 @@ ra_status ra_file_refuse(const char *path, const char *tensor, const char *remed
 /* What is wrong with the file's contents. */
 #define reject(file, tensor, ...) ra_file_refuse((file)->path, tensor, REMEDY_REWRITE, __VA_ARGS__)
 
+/* What may be sound, but is more than is read here. */
+#define decline(file, tensor, ...) ra_file_refuse((file)->path, tensor, REMEDY_APART, __VA_ARGS__)
+
 /* ---- one tensor ------------------------------------------------------------------------------ */
 
 static ra_status parse_shape(const ra_tensor_file *file, const json_t *shape, ra_tensor_info *info)
@@ -100,8 +104,8 @@ static ra_status parse_shape(const ra_tensor_file *file, const json_t *shape, ra
         return reject(file, info->name, "'shape' is missing or is not a list");
     size_t const dims = json_array_size(shape);
     if (dims > RA_TENSOR_MAX_DIMS)
-        return reject(file, info->name, "'shape' has %zu dimensions, more than %d", dims,
-                      RA_TENSOR_MAX_DIMS);
+        return decline(file, info->name, "'shape' has %zu dimensions, more than %d", dims,
+                       RA_TENSOR_MAX_DIMS);
     for (size_t i = 0; i < dims; ++i) {
         const json_t *dim = json_array_get(shape, i);
         if (!json_is_integer(dim) || json_integer_value(dim) < 0)
@@ -144,8 +148,8 @@ static ra_status parse_tensor(ra_tensor_file *file, const char *name, const json
 {
     ra_tensor_info info = {0};
     if (strlen(name) >= sizeof(info.name))
-        return reject(file, NULL, "tensor name '%.40s...' has more than %zu bytes", name,
-                      sizeof(info.name) - 1);
+        return decline(file, NULL, "tensor name '%.40s...' has more than %zu bytes", name,
+                       sizeof(info.name) - 1);
     memcpy(info.name, name, strlen(name) + 1);
     if (!json_is_object(value))
         return reject(file, name, "its entry is not an object");
@@ -153,7 +157,7 @@ static ra_status parse_tensor(ra_tensor_file *file, const char *name, const json
     if (dtype == NULL)
         return reject(file, name, "'dtype' is missing or is not a string");
     if (ra_tensor_dtype_bytes(dtype) == 0)
-        return reject(file, name, "'dtype' is '%.32s', which is not known", dtype);
+        return decline(file, name, "'dtype' is '%.32s', which is not known", dtype);
     memcpy(info.dtype, dtype, strlen(dtype) + 1); /* the names of known dtypes fit */
     ra_status status = parse_shape(file, json_object_get(value, "shape"), &info);
     if (status == RA_OK)
@@ -161,7 +165,7 @@ static ra_status parse_tensor(ra_tensor_file *file, const char *name, const json
     if (status != RA_OK)
         return status;
     if (file->count == RA_TENSOR_MAX_COUNT)
-        return reject(file, NULL, "the header lists more than %d tensors", RA_TENSOR_MAX_COUNT);
+        return decline(file, NULL, "the header lists more than %d tensors", RA_TENSOR_MAX_COUNT);
     if (file->count == file->capacity) {
         size_t const capacity = file->capacity == 0 ? 8 : 2 * file->capacity;
         ra_tensor_info *grown = realloc(file->tensors, capacity * sizeof(*grown));
@@ -230,8 +234,8 @@ static ra_status parse_member(ra_tensor_file *file, const char *text, size_t byt
     else if (strcmp(name, "__metadata__") == 0)
         status = check_metadata(file, value, metadata_seen);
     else if (bytes > RA_TENSOR_MEMBER_MAX_BYTES)
-        status = reject(file, NULL, "a tensor's entry takes %zu bytes, more than %d", bytes,
-                        RA_TENSOR_MEMBER_MAX_BYTES);
+        status = decline(file, NULL, "a tensor's entry takes %zu bytes, more than %d", bytes,
+                         RA_TENSOR_MEMBER_MAX_BYTES);
     else
         status = parse_tensor(file, name, value, data_bytes);
     json_decref(tree);
@@ -287,11 +291,10 @@ static ra_status parse_members(ra_tensor_file *file, const char *text, size_t by
         if (member == SIZE_MAX)
             return reject(file, NULL, "the header is not valid JSON, byte %zu begins no member",
                           at);
-        if (member > RA_TENSOR_METADATA_MAX_BYTES) /* may be sound */
-            return ra_file_refuse(file->path, NULL, "store it with less metadata",
-                                  "what the header has from byte %zu on takes %zu bytes, more "
-                                  "than %d",
-                                  at, member, RA_TENSOR_METADATA_MAX_BYTES);
+        if (member > RA_TENSOR_METADATA_MAX_BYTES)
+            return decline(file, NULL,
+                           "what the header has from byte %zu on takes %zu bytes, more than %d", at,
+                           member, RA_TENSOR_METADATA_MAX_BYTES);
         end = text[at + member] == '}';
         if (!end || at > 1 || !only_spaces(text + at, member)) { /* "{}" lists no tensor */
             scratch[0] = '{';
