@@ -281,6 +281,7 @@ typedef enum ra_isa {
     RA_ISA_AVX2,
     RA_ISA_AVX512,
     RA_ISA_AVX512BF16,    /* bf16 by dot products of pairs; else as AVX512 */
+    RA_ISA_AMX,           /* bf16 by products of tiles; else as AVX512 */
     RA_ISA_NEON,          /* 64-bit ARM, every one of which has it */
     RA_ISA_SM80,          /* GPUs: ra_kernel_cuda, */
     RA_ISA_SM90A,         /* ra_kernel_cuda_sm90a, */
@@ -293,7 +294,8 @@ static inline bool ra_isa_is_gpus(ra_isa isa)
 }
 
 /** The CPU table for an instruction set; NULL if the build or the machine lacks it, or if it is one
-    of GPUs. */
+    of GPUs. Where the processor has AMX, Linux is asked to keep its tiles for this process: the
+    frames of signals become 8 KiB larger, which alternate stacks must have room for. */
 const ra_kernel_ops *ra_kernel_cpu(ra_isa isa);
 
 /**

@@ -19,8 +19,8 @@ void ra_kernel_list_add(ra_kernel_list *list, const ra_kernel_ops *ops)
 /* The best one first, then from the widest vectors down; all of them but standard. */
 static void list_add_all(ra_kernel_list *list)
 {
-    static const ra_isa isas[] = {RA_ISA_AUTO, RA_ISA_AVX512BF16, RA_ISA_AVX512,
-                                  RA_ISA_AVX2, RA_ISA_NEON,       RA_ISA_PORTABLE};
+    static const ra_isa isas[] = {RA_ISA_AUTO, RA_ISA_AMX,  RA_ISA_AVX512BF16, RA_ISA_AVX512,
+                                  RA_ISA_AVX2, RA_ISA_NEON, RA_ISA_PORTABLE};
     for (size_t i = 0; i < sizeof(isas) / sizeof(isas[0]); i++)
         ra_kernel_list_add(list, ra_kernel_cpu(isas[i]));
 }

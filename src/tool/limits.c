@@ -231,6 +231,10 @@ static ra_status all_measure(ra_comm *comm, int threads, ra_pool *pool, ra_limit
     status = ra_comm_barrier(comm, operation);
     if (status != RA_OK)
         return status;
+    limits->amx_tflops = loop_measure(threads, ra_limit_amx());
+    status = ra_comm_barrier(comm, operation);
+    if (status != RA_OK)
+        return status;
     *local_out = memory_measure(comm, threads, pool, limits);
     status = ra_comm_barrier(comm, operation);
     if (status == RA_OK && *local_out == RA_OK)
@@ -247,19 +251,20 @@ ra_status ra_limits_measure(ra_comm *comm, int threads, ra_pool *pool, ra_limits
     ra_limits limits = {.ranks = ra_comm_size(comm), .threads = threads};
     ra_status local = RA_OK;
     ra_status status = all_measure(comm, threads, pool, &limits, &local);
-    double sums[] = {limits.fma_tflops, limits.dpbf16_tflops, limits.sgemm_tflops,
-                     limits.read_gb_per_s, limits.copy_gb_per_s};
+    double sums[] = {limits.fma_tflops,   limits.dpbf16_tflops, limits.amx_tflops,
+                     limits.sgemm_tflops, limits.read_gb_per_s, limits.copy_gb_per_s};
     if (status == RA_OK)
         status = ra_comm_agree(comm, "gathering limits", local);
     if (status == RA_OK)
-        status = ra_comm_reduce_f64(comm, "gathering limits", RA_SUM, sums, 5);
+        status = ra_comm_reduce_f64(comm, "gathering limits", RA_SUM, sums, 6);
     if (status != RA_OK)
         return status;
     limits.fma_tflops = sums[0];
     limits.dpbf16_tflops = sums[1];
-    limits.sgemm_tflops = sums[2];
-    limits.read_gb_per_s = sums[3];
-    limits.copy_gb_per_s = sums[4];
+    limits.amx_tflops = sums[2];
+    limits.sgemm_tflops = sums[3];
+    limits.read_gb_per_s = sums[4];
+    limits.copy_gb_per_s = sums[5];
     *limits_out = limits;
     return RA_OK;
 }
@@ -270,13 +275,20 @@ double ra_limits_of_dtype(const ra_limits *limits, ra_dtype dtype, const char **
         *name_out = "sgemm";
         return limits->sgemm_tflops;
     }
-    /* Some processors have the instruction, and do it slower than two multiply-adds. */
-    if (dtype == RA_BF16 && limits->dpbf16_tflops > limits->fma_tflops) {
-        *name_out = "dpbf16";
-        return limits->dpbf16_tflops;
-    }
     *name_out = "fma";
-    return limits->fma_tflops;
+    if (dtype != RA_BF16)
+        return limits->fma_tflops;
+    /* Some processors have vdpbf16ps, and do it slower than two multiply-adds. */
+    double most = limits->fma_tflops;
+    if (limits->dpbf16_tflops > most) {
+        *name_out = "dpbf16";
+        most = limits->dpbf16_tflops;
+    }
+    if (limits->amx_tflops > most) {
+        *name_out = "amx";
+        most = limits->amx_tflops;
+    }
+    return most;
 }
 
 double ra_limits_of_gpu(const ra_device *device, ra_dtype dtype, const char **name_out)
@@ -302,9 +314,10 @@ static json_t *known(double value)
 
 json_t *ra_limits_to_json(const ra_limits *limits)
 {
-    return json_pack("{s:i, s:i, s:f, s:o, s:o, s:o, s:o, s:o}", "ranks", limits->ranks, "threads",
-                     limits->threads, "begin_ms", limits->begin_ms, "fma_tflops",
+    return json_pack("{s:i, s:i, s:f, s:o, s:o, s:o, s:o, s:o, s:o}", "ranks", limits->ranks,
+                     "threads", limits->threads, "begin_ms", limits->begin_ms, "fma_tflops",
                      known(limits->fma_tflops), "dpbf16_tflops", known(limits->dpbf16_tflops),
-                     "sgemm_tflops", known(limits->sgemm_tflops), "read_gb_per_s",
-                     known(limits->read_gb_per_s), "copy_gb_per_s", known(limits->copy_gb_per_s));
+                     "amx_tflops", known(limits->amx_tflops), "sgemm_tflops",
+                     known(limits->sgemm_tflops), "read_gb_per_s", known(limits->read_gb_per_s),
+                     "copy_gb_per_s", known(limits->copy_gb_per_s));
 }

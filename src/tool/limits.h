@@ -18,6 +18,7 @@ typedef struct ra_limits {
     double begin_ms;      /* when; set by the caller, for drift to show */
     double fma_tflops;    /* float32 multiply-adds on registers, widest vectors there are */
     double dpbf16_tflops; /* bf16 pair products added in float32 (vdpbf16ps), on registers */
+    double amx_tflops;    /* the same by tiles (tdpbf16ps) */
     double sgemm_tflops;  /* OpenBLAS, square matrices */
     double read_gb_per_s; /* 1e9 bytes */
     double copy_gb_per_s; /* bytes copied: each is read once and written once */
@@ -33,7 +34,7 @@ RA_CHECKED ra_status ra_limits_measure(ra_comm *comm, int threads, ra_pool *pool
                                        ra_limits *limits_out);
 /**
  * The limit that a kernel of this dtype can hardly exceed: sgemm for f32 (the FMA loop if that was
- * not measured), the faster of the two loops for bf16, the FMA loop for f16.
+ * not measured), the fastest of the three loops for bf16, the FMA loop for f16.
  */
 double ra_limits_of_dtype(const ra_limits *limits, ra_dtype dtype, const char **name_out);
 /**
@@ -60,5 +61,7 @@ typedef struct ra_limit_loop {
 const ra_limit_loop *ra_limit_fma(void);
 /** NULL: the processor has no such instruction. */
 const ra_limit_loop *ra_limit_dpbf16(void);
+/** NULL: nor has it that, or the system does not let programs use it. */
+const ra_limit_loop *ra_limit_amx(void);
 
 #endif

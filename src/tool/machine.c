@@ -49,8 +49,8 @@ static json_t *advice_json(const ra_topology *topology)
 /* Kernel tables that this build has and this machine runs; the first is the choice of auto. */
 static json_t *isa_json(void)
 {
-    static const ra_isa isas[] = {RA_ISA_PORTABLE, RA_ISA_AVX2, RA_ISA_AVX512, RA_ISA_AVX512BF16,
-                                  RA_ISA_NEON};
+    static const ra_isa isas[] = {RA_ISA_PORTABLE,   RA_ISA_AVX2, RA_ISA_AVX512,
+                                  RA_ISA_AVX512BF16, RA_ISA_AMX,  RA_ISA_NEON};
     json_t *available = json_array();
     for (size_t i = 0; i < sizeof(isas) / sizeof(isas[0]); ++i) {
         const ra_kernel_ops *ops = ra_kernel_cpu(isas[i]);

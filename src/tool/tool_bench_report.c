@@ -55,13 +55,14 @@ static const char *sgemm_text(const ra_limits *limits)
 static void limits_print(const ra_bench *bench)
 {
     const ra_limits *l = &bench->limits;
-    char text[5][16];
-    printf("%slimits of %d rank%s x %d thread%s: fma (%s) %s, dpbf16 %s, sgemm %s TFLOP/s; memory "
-           "read %s, copy %s GB/s\n",
+    char text[6][16];
+    printf("%slimits of %d rank%s x %d thread%s: fma (%s) %s, dpbf16 %s, amx %s, sgemm %s TFLOP/s; "
+           "memory read %s, copy %s GB/s\n",
            bench->has_header ? "\n" : "", l->ranks, ra_plural(l->ranks), l->threads,
            ra_plural(l->threads), ra_limit_fma()->name, rate_text(l->fma_tflops, text[0]),
-           rate_text(l->dpbf16_tflops, text[1]), rate_text(l->sgemm_tflops, text[2]),
-           rate_text(l->read_gb_per_s, text[3]), rate_text(l->copy_gb_per_s, text[4]));
+           rate_text(l->dpbf16_tflops, text[1]), rate_text(l->amx_tflops, text[2]),
+           rate_text(l->sgemm_tflops, text[3]), rate_text(l->read_gb_per_s, text[4]),
+           rate_text(l->copy_gb_per_s, text[5]));
     if (json_array_size(bench->limits_list) == 1)
         printf("sgemm: %s\n", sgemm_text(l));
 }

@@ -232,10 +232,16 @@ static double greatest(const double *values, int count)
     return most;
 }
 
+/* The loops that tables are compared with: multiply-adds, and products of pairs. */
+enum { FMA, DPBF16, AMX, LOOP_COUNT };
+
 static void run_rounds(bench *b)
 {
-    static double rates[TABLES_MAX][ROUNDS_MAX], of_fma[TABLES_MAX][ROUNDS_MAX];
-    static double of_dot[TABLES_MAX][ROUNDS_MAX], fma[ROUNDS_MAX], dot[ROUNDS_MAX];
+    static const char *const names[LOOP_COUNT] = {"fma", "dpbf16", "amx"};
+    const ra_limit_loop *const loops[LOOP_COUNT] = {ra_limit_fma(), ra_limit_dpbf16(),
+                                                    ra_limit_amx()};
+    static double rates[TABLES_MAX][ROUNDS_MAX], limits[LOOP_COUNT][ROUNDS_MAX];
+    static double shares[TABLES_MAX][LOOP_COUNT][ROUNDS_MAX];
     if (b->backward) { /* it needs the lse; delta may be anything, here 0 */
         ra_kernel kernel;
         require(ra_kernel_init(b->tables[0], &(ra_kernel_use){.dim = b->dim, .threads = 1}, b->pool,
@@ -244,26 +250,31 @@ static void run_rounds(bench *b)
         ra_kernel_fini(&kernel);
     }
     for (int r = 0; r < b->rounds; ++r) {
-        fma[r] = limit_rate(ra_limit_fma());
-        dot[r] = limit_rate(ra_limit_dpbf16());
+        for (int l = 0; l < LOOP_COUNT; ++l)
+            limits[l][r] = limit_rate(loops[l]);
         for (int t = 0; t < b->table_count; ++t) {
-            double const rate = rate_of(b, b->tables[t]);
-            rates[t][r] = rate;
-            of_fma[t][r] = fma[r] > 0 ? rate / fma[r] : NAN;
-            of_dot[t][r] = dot[r] > 0 ? rate / dot[r] : NAN;
+            rates[t][r] = rate_of(b, b->tables[t]);
+            for (int l = 0; l < LOOP_COUNT; ++l)
+                shares[t][l][r] = limits[l][r] > 0 ? rates[t][r] / limits[l][r] : NAN;
         }
     }
-    printf("%s %s %s n %lld heads %d/%d dim %d: at best fma loop %.1f, dpbf16 loop %.1f GFLOP/s\n",
-           b->pattern_name, b->backward ? "backward" : "forward", ra_dtype_name(b->dtype),
-           (long long)b->n, b->heads, b->kv_heads, b->dim, greatest(fma, b->rounds) * 1e-9,
-           greatest(dot, b->rounds) * 1e-9);
+    printf("%s %s %s n %lld heads %d/%d dim %d: at best", b->pattern_name,
+           b->backward ? "backward" : "forward", ra_dtype_name(b->dtype), (long long)b->n, b->heads,
+           b->kv_heads, b->dim);
+    for (int l = 0; l < LOOP_COUNT; ++l)
+        printf("%s %s loop %.1f", l == 0 ? "" : ",", names[l],
+               greatest(limits[l], b->rounds) * 1e-9);
+    printf(" GFLOP/s\n");
     for (int t = 0; t < b->table_count; ++t) {
         double const best = greatest(rates[t], b->rounds);
-        printf("  %-16s best %6.1f GFLOP/s = %5.1f %% of best fma, %5.1f %% of best dpbf16; median "
-               "%5.1f %%, %5.1f %%\n",
-               b->tables[t]->name, best * 1e-9, 100 * best / greatest(fma, b->rounds),
-               100 * best / greatest(dot, b->rounds), 100 * median(of_fma[t], b->rounds),
-               100 * median(of_dot[t], b->rounds));
+        printf("  %-16s best %6.1f GFLOP/s, in %% of the best loop (median of rounds):",
+               b->tables[t]->name, best * 1e-9);
+        for (int l = 0; l < LOOP_COUNT; ++l)
+            if (loops[l] != NULL)
+                printf("%s %s %.1f (%.1f)", l == 0 ? "" : ",", names[l],
+                       100 * best / greatest(limits[l], b->rounds),
+                       100 * median(shares[t][l], b->rounds));
+        printf("\n");
     }
 }
 
@@ -274,7 +285,7 @@ static const ra_kernel_ops *table_named(const char *name)
         if (ops != NULL && strcmp(ops->name + strlen("cpu-"), name) == 0)
             return ops;
     }
-    fail("-i takes portable, avx2, avx512, avx512bf16 or neon, where this machine has it");
+    fail("-i takes portable, avx2, avx512, avx512bf16, amx or neon, where this machine has it");
     return NULL;
 }
 

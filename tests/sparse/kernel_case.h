@@ -40,7 +40,7 @@ typedef struct kernel_result {
 } kernel_result;
 
 /* Tables for an instruction set each, and after them the one that materialises. */
-enum { KERNEL_ISA_COUNT = 5, KERNEL_TABLE_COUNT };
+enum { KERNEL_ISA_COUNT = 6, KERNEL_TABLE_COUNT };
 /* Blocks of a table's memory, of which the host may reach none. */
 enum { KERNEL_BLOCKS_MAX = 200 };
 

@@ -340,7 +340,8 @@ Test(kernel_edges, refuses_steps_that_it_cannot_compute)
     cr_assert_gt(said.count, 0);
 }
 
-/* Pairs of bf16 are faster on some machines that have them, slower than FMA on others. */
+/* Pairs of bf16 are faster on some machines that have them, slower than FMA on others; tiles
+   always. */
 Test(kernel_edges, auto_is_the_best_table_of_the_machine)
 {
     const ra_kernel_ops *best = NULL, *automatic = ra_kernel_cpu(RA_ISA_AUTO);
@@ -351,7 +352,11 @@ Test(kernel_edges, auto_is_the_best_table_of_the_machine)
     if (ra_kernel_cpu(RA_ISA_NEON) != NULL)
         best = ra_kernel_cpu(RA_ISA_NEON);
     const ra_kernel_ops *pairs = ra_kernel_cpu(RA_ISA_AVX512BF16);
-    cr_assert(automatic == best || (pairs != NULL && automatic == pairs));
+    const ra_kernel_ops *tiles = ra_kernel_cpu(RA_ISA_AMX);
+    if (tiles != NULL)
+        cr_assert_eq(automatic, tiles);
+    else
+        cr_assert(automatic == best || (pairs != NULL && automatic == pairs));
     cr_assert_not_null(kernel_table(0));
     cr_assert_str_eq(kernel_table(0)->name, "cpu-portable");
 }

@@ -46,6 +46,7 @@ ra_status __wrap_ra_limits_measure(ra_comm *comm, int threads, ra_pool *pool, ra
                               .threads = threads,
                               .fma_tflops = 0.1 * times,
                               .dpbf16_tflops = 0.2 * times,
+                              .amx_tflops = 0.2 * times,
                               .sgemm_tflops = 0.1 * times,
                               .read_gb_per_s = 10,
                               .copy_gb_per_s = 5};

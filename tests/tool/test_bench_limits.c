@@ -70,6 +70,7 @@ Test(bench_limits, every_limit_of_this_machine_is_positive_and_finite)
         cr_expect(limits.threads >= 1 && limits.threads <= threads);
         expect_rate(limits.fma_tflops, true, "fma");
         expect_rate(limits.dpbf16_tflops, ra_limit_dpbf16() != NULL, "dpbf16");
+        expect_rate(limits.amx_tflops, ra_limit_amx() != NULL, "amx");
         expect_rate(limits.sgemm_tflops, ra_blas_name() != NULL, "sgemm");
         expect_rate(limits.read_gb_per_s, true, "read");
         expect_rate(limits.copy_gb_per_s, true, "copy");
@@ -94,10 +95,34 @@ Test(bench_limits, values_of_the_loops_settle_at_one)
     /* Each round takes a 1,024th of the way to 1; what is given back is a sum of whole chains. */
     float const settled = ra_limit_fma()->run(100000);
     cr_expect(settled > 1.5f && fabsf(settled - roundf(settled)) < 0.01f, "%g", (double)settled);
-    if (ra_limit_dpbf16() == NULL)
-        cr_skip_test("the processor has no vdpbf16ps");
-    /* Products cancel, so the chains keep their starts: 0 + 1 + ... + 15. */
-    cr_expect(fabsf(ra_limit_dpbf16()->run(1000) - 120) < 0.5f);
+    /* Products of pairs cancel, so the chains keep their starts: 0 + 1 + ... + 15, or 4 x 30. */
+    const ra_limit_loop *const pairs[] = {ra_limit_dpbf16(), ra_limit_amx()};
+    for (int i = 0; i < 2; i++) {
+        if (pairs[i] != NULL)
+            cr_expect(fabsf(pairs[i]->run(1000) - 120) < 0.5f, "%s", pairs[i]->name);
+    }
+}
+
+/* Of bf16 the fastest loop, whichever that is; what a machine lacks has rate 0. */
+Test(bench_limits, the_limit_of_bf16_is_that_of_the_fastest_loop)
+{
+    static const struct {
+        ra_limits limits;
+        const char *name;
+    } cases[] = {{{.fma_tflops = 3}, "fma"},
+                 {{.fma_tflops = 3, .dpbf16_tflops = 2}, "fma"},
+                 {{.fma_tflops = 3, .dpbf16_tflops = 5}, "dpbf16"},
+                 {{.fma_tflops = 3, .dpbf16_tflops = 2, .amx_tflops = 5}, "amx"},
+                 {{.fma_tflops = 3, .dpbf16_tflops = 5, .amx_tflops = 4}, "dpbf16"}};
+    pool_make(INT64_MAX);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const char *name = "";
+        double const limit = ra_limits_of_dtype(&cases[i].limits, RA_BF16, &name);
+        cr_expect_str_eq(name, cases[i].name, "%zu", i);
+        cr_expect_eq(limit, strcmp(name, "fma") == 0 ? 3 : 5, "%zu", i);
+        cr_expect_eq(ra_limits_of_dtype(&cases[i].limits, RA_F16, &name), 3);
+        cr_expect_str_eq(name, "fma", "%zu", i);
+    }
 }
 
 Test(bench_limits, sgemm_multiplies)

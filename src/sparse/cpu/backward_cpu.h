@@ -260,6 +260,7 @@ static void backward_thread(ra_kernel *kernel, const ra_backward_step *step, flo
             }
         }
     }
+    pairs_end();
 }
 
 #endif

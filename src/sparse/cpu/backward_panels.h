@@ -180,12 +180,13 @@ RA_INLINE void add_vecs(int vecs, const vec *from, int32_t dims, float *restrict
     add_row(values, dims, to);
 }
 
-/* Bring dims [d, d + dims) of keys [b, b + PRODUCT_ROWS) of a run, if it has them, to a cache. */
-RA_INLINE void prefetch_keys(head_view view, const ra_run *run, int64_t b, int32_t d, int32_t dims)
+/* Bring dims [d, d + dims) of keys [b, b + keys) of a run, if it has them, to a cache. */
+RA_INLINE void prefetch_keys(head_view view, const ra_run *run, int64_t b, int32_t keys, int32_t d,
+                             int32_t dims)
 {
     enum { LINE = 64, SECOND_CACHE = 2 };
     int64_t const element = (int64_t)ra_dtype_bytes(view.dtype);
-    int64_t const end = ra_min_i64(b + PRODUCT_ROWS, run->k_count);
+    int64_t const end = ra_min_i64(b + keys, run->k_count);
     for (; b < end; ++b) {
         const char *row = run_row(view, run, b);
         for (int64_t at = d * element; at < (d + dims) * element; at += LINE)
@@ -237,8 +238,8 @@ RA_INLINE void fold_keys(int vecs, bool pairs, const backward_head *f, const ra_
     ra_run_queries const seeing = ra_run_band_seeing(block->band, q_count, b, b + keys);
     vec sums[PRODUCT_ROWS][PRODUCT_VECS] = {0};
     /* What a block reads and adds to has left the caches since the last tile. */
-    prefetch_keys(fold->gradient, run, b, d, dims);
-    prefetch_keys(fold->ahead, run, (int64_t)b + RA_KEY_BLOCK, d, dims);
+    prefetch_keys(fold->gradient, run, b, PRODUCT_ROWS, d, dims);
+    prefetch_keys(fold->ahead, run, (int64_t)b + RA_KEY_BLOCK, PRODUCT_ROWS, d, dims);
     for (int32_t a0 = seeing.begin / PANEL * PANEL; a0 < seeing.end; a0 += PANEL)
         fold_panel(vecs, pairs, fold, a0, ra_hd_min(PANEL, q_count - a0), k, d, sums);
 #pragma GCC unroll 8
@@ -247,6 +248,28 @@ RA_INLINE void fold_keys(int vecs, bool pairs, const backward_head *f, const ra_
             add_vecs(vecs, sums[r], dims, (float *)run_row(fold->gradient, run, b + r) + d);
     }
 }
+
+#ifdef RA_AMX
+/* Dims [d, d + PANEL) of the gradient of AMX_SIDE keys, by pairs: panels of the tile have as many
+   queries as a step of tiles has pairs of. */
+static void fold_keys_amx(const backward_head *f, const ra_run *run, const key_block *block,
+                          const fold_sum *fold, int32_t k, int32_t d)
+{
+    int32_t const b = block->begin + k, keys = ra_hd_min(AMX_SIDE, block->end - b);
+    int32_t const dims = ra_hd_min(PANEL, f->dim - d), q_count = f->tile->q_count;
+    ra_run_queries const seeing = ra_run_band_seeing(block->band, q_count, b, b + keys);
+    float sums[AMX_SIDE * PANEL] __attribute__((aligned(64)));
+    prefetch_keys(fold->gradient, run, b, AMX_SIDE, d, dims);
+    prefetch_keys(fold->ahead, run, (int64_t)b + RA_KEY_BLOCK, AMX_SIDE, d, dims);
+    amx_clear();
+    for (int32_t a0 = seeing.begin / PANEL * PANEL; a0 < seeing.end; a0 += PANEL)
+        amx_add(fold->weight + (int64_t)(a0 / PANEL) * WEIGHT_PANEL + k * PANEL, PANEL,
+                (const pair_mem *)fold->rows + pair_slice_offset(a0, d), PANEL);
+    amx_store(sums);
+    for (int32_t r = 0; r < keys; ++r)
+        add_row(sums + r * PANEL, dims, (float *)run_row(fold->gradient, run, b + r) + d);
+}
+#endif
 
 /*
  * A weight of zero times a query or dout that is not finite is NaN: in such tiles, where a mask
@@ -268,6 +291,13 @@ static void fold_block(const backward_head *f, const ra_run *run, const key_bloc
         bool const wide = f->dim - d > LANES;
         for (int32_t k = 0; k < count && live; ++k)
             fold_key_live(f, run, block, fold, k, d);
+#ifdef RA_AMX
+        if (pairs) {
+            for (int32_t k = 0; k < count; k += AMX_SIDE)
+                fold_keys_amx(f, run, block, fold, k, d);
+            continue;
+        }
+#endif
         for (int32_t k = 0; k < count && !live; k += PRODUCT_ROWS) {
             if (pairs && wide)
                 fold_keys(2, true, f, run, block, fold, k, d);
@@ -293,7 +323,7 @@ static bool load_tile_pairs(const backward_head *f, head_view view, pair_mem *re
     int32_t const pitch = pair_pitch(f->dim);
     pair_mem *rows = (pair_mem *)s->rows;
     pair_check check = pair_check_begin();
-    for (int32_t a = 0; a < f->tile->q_count; a += LANES) {
+    for (int32_t a = 0; a < pair_pad(f->tile->q_count, PAIR_QUERIES); a += LANES) {
         const void *from[LANES];
         for (int32_t i = 0; i < LANES; ++i) {
             bool const dead = s->lse[a + i] == INFINITY;
@@ -372,7 +402,7 @@ RA_INLINE void backward_panel_pairs(int vecs, const backward_head *f, const key_
     narrow_panel(vecs, n, weight, NULL);
     narrow_panel(vecs, n, dscore, s->dscore_pairs);
     weigh_pairs(vecs, n / 2, f->dim,
-                (const pair_mem *)block->key_columns + (int64_t)(from / 2) * f->dim_pad,
+                (const pair_mem *)block->key_columns + pair_rows_offset(from, f->dim_pad),
                 s->dscore_pairs, one, s->dq + panel_offset(panel->a0, f->dim_pad));
     clear_around(block, panel, s->weight + buffer);
     clear_around(block, panel, s->dscore + buffer);
@@ -388,11 +418,12 @@ static bool backward_by_pairs(const backward_head *f, const ra_run *run, key_blo
         !load_key_pairs(f->k, run, begin, end, f->dim, (pair_mem *)s->key_columns))
         return false;
     block->pairs = true;
+    pairs_begin();
     for (int32_t a0 = 0; a0 < q_count; a0 += PANEL) {
         panel_block const panel = panel_of_pairs(block, a0, q_count);
         if (panel.seen.begin >= panel.seen.end)
             continue;
-        if (panel.rows > LANES)
+        if (pair_pad(panel.rows, PAIR_QUERIES) > LANES)
             backward_panel_pairs(2, f, block, &panel);
         else
             backward_panel_pairs(1, f, block, &panel);

@@ -49,6 +49,7 @@ extern const ra_kernel_ops ra_kernels_portable;
 extern const ra_kernel_ops ra_kernels_avx2;
 extern const ra_kernel_ops ra_kernels_avx512;
 extern const ra_kernel_ops ra_kernels_avx512bf16;
+extern const ra_kernel_ops ra_kernels_amx;
 #endif
 #ifdef RA_CPU_ARM
 extern const ra_kernel_ops ra_kernels_neon;

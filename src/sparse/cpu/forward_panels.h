@@ -191,8 +191,8 @@ static bool load_query_pairs(forward_head *f)
     int32_t const pitch = pair_pitch(f->dim);
     pair_mem *rows = (pair_mem *)s->rows;
     pair_check check = pair_check_begin();
-    for (int32_t a = 0; a < f->tile->q_count; a += LANES) {
-        int32_t const count = ra_hd_min(LANES, f->tile->q_count - a);
+    for (int32_t a = 0; a < pair_pad(f->tile->q_count, PAIR_QUERIES); a += LANES) {
+        int32_t const count = ra_hd_max(0, ra_hd_min(LANES, f->tile->q_count - a));
         for (int32_t i = 0; i < count; ++i)
             load_pair_row(head_row(f->q, tile_row(f->tile, a + i)), f->dim,
                           rows + (int64_t)i * pitch, &check);
@@ -257,7 +257,7 @@ RA_INLINE void forward_panel_pairs(int vecs, const forward_head *f, const key_bl
     int32_t const n = panel->seen.end - panel->seen.begin;
     const pair_mem *query = (const pair_mem *)s->query_pairs + pair_panel_offset(panel->a0, f->dim);
     const pair_mem *key = (const pair_mem *)block->key + (int64_t)from * pair_pitch(f->dim);
-    const pair_mem *value = (const pair_mem *)block->value + (int64_t)(from / 2) * f->dim_pad;
+    const pair_mem *value = (const pair_mem *)block->value + pair_rows_offset(from, f->dim_pad);
     vec alpha[PRODUCT_VECS] = {0};
     score_pairs(vecs, n, f->dim, key, query, s->weight);
     if (panel->masked)
@@ -270,11 +270,12 @@ RA_INLINE void forward_panel_pairs(int vecs, const forward_head *f, const key_bl
 static void forward_block_pairs(const forward_head *f, const key_block *block)
 {
     int32_t const q_count = f->tile->q_count;
+    pairs_begin();
     for (int32_t a0 = 0; a0 < q_count; a0 += PANEL) {
         panel_block const panel = panel_of_pairs(block, a0, q_count);
         if (panel.seen.begin >= panel.seen.end)
             continue;
-        if (panel.rows > LANES)
+        if (pair_pad(panel.rows, PAIR_QUERIES) > LANES)
             forward_panel_pairs(2, f, block, &panel);
         else
             forward_panel_pairs(1, f, block, &panel);

@@ -226,6 +226,7 @@ static void forward_thread(ra_kernel *kernel, const ra_forward_step *step, float
         forward_part const part = part_at(&work, index);
         run_part(&file, &part);
     }
+    pairs_end();
 }
 
 #endif

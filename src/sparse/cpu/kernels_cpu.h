@@ -5,6 +5,7 @@
  *     RA_CPU_TABLE      name of the table        RA_CPU_NAME      "cpu-…"
  *     RA_VEC_LANES      floats in a vector       RA_PRODUCT_ROWS  rows of a register tile
  *     RA_PAIRS          defined: the set multiplies bf16 by pairs, see pairs.h
+ *     RA_AMX            defined beside it: by AMX, see amx.h
  */
 #include "sparse/cpu/backward_cpu.h"
 #include "sparse/cpu/forward_tasks.h"

@@ -13,8 +13,33 @@
 #include "sparse/cpu/panel_cpu.h"
 
 #ifdef RA_PAIRS
+#ifdef RA_AMX
+#include "sparse/cpu/amx.h"
+
+/* Keys and queries come in multiples of these, as zeros where there are no more. */
+enum { PAIR_KEYS = AMX_SIDE, PAIR_QUERIES = PANEL };
+
+/* Before a thread multiplies pairs of a block of keys; and after all of its blocks. */
+static inline void pairs_begin(void)
+{
+    amx_configure();
+}
+
+static inline void pairs_end(void)
+{
+    amx_release();
+}
+#else
+enum { PAIR_KEYS = 2, PAIR_QUERIES = LANES };
+#endif
 
 enum { PAIRS = 1, PAIR_ROW = 2 * LANES };
+
+/* As many as `count`, and what is missing to a multiple. */
+static inline int32_t pair_pad(int32_t count, int32_t multiple)
+{
+    return (count + multiple - 1) / multiple * multiple;
+}
 
 /* Dwords of a bf16 row in scratch, the rest of which is zero. */
 static inline int32_t pair_pitch(int32_t dim)
@@ -117,20 +142,26 @@ RA_INLINE __m512i load_wide(const uint16_t *row, int32_t d, int32_t count)
     return _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, row + d));
 }
 
-/* Two bf16 rows, or one and zeros if `odd` is NULL, to dwords [0, pad_dim(dim)). */
+/* Dims [d, d + LANES) of two bf16 rows; those that are NULL, and dims that are not there, are 0. */
+RA_INLINE __m512i load_pairs(const void *even, const void *odd, int32_t d, int32_t dim,
+                             pair_check *check)
+{
+    int32_t const count = ra_hd_min(LANES, dim - d);
+    __m512i const high = _mm512_slli_epi32(load_wide(odd, d, count), 16);
+    __m512i const pairs = _mm512_or_si512(load_wide(even, d, count), high);
+    pair_check_add(check, pairs);
+    return pairs;
+}
+
+/* Two bf16 rows to dwords [0, pad_dim(dim)). */
 RA_INLINE void load_row_pair(const void *even, const void *odd, int32_t dim, pair_mem *restrict to,
                              pair_check *check)
 {
-    for (int32_t d = 0, pad = pad_dim(dim); d < pad; d += LANES) {
-        int32_t const count = ra_hd_min(LANES, dim - d);
-        __m512i const high = _mm512_slli_epi32(load_wide(odd, d, count), 16);
-        __m512i const pairs = _mm512_or_si512(load_wide(even, d, count), high);
-        pair_check_add(check, pairs);
-        _mm512_storeu_si512((void *)(to + d), pairs);
-    }
+    for (int32_t d = 0, pad = pad_dim(dim); d < pad; d += LANES)
+        _mm512_storeu_si512((void *)(to + d), load_pairs(even, odd, d, dim, check));
 }
 
-/* Load keys [begin, end) of a run as rows, and one of zeros if their count is odd. */
+/* Load keys [begin, end) of a run as rows, and rows of zeros up to a multiple of PAIR_KEYS. */
 static bool load_key_rows(head_view view, const ra_run *run, int32_t begin, int32_t end,
                           int32_t dim, pair_mem *restrict to)
 {
@@ -138,9 +169,46 @@ static bool load_key_rows(head_view view, const ra_run *run, int32_t begin, int3
     pair_check check = pair_check_begin();
     for (int32_t b = begin; b < end; ++b, to += pitch)
         load_pair_row(run_row(view, run, b), dim, to, &check);
-    if ((end - begin) % 2 != 0)
-        memset(to, 0, sizeof(*to) * (size_t)pitch);
+    int32_t const count = end - begin, missing = pair_pad(count, PAIR_KEYS) - count;
+    memset(to, 0, sizeof(*to) * (size_t)(missing * pitch));
     return pair_check_passes(&check);
+}
+
+#ifdef RA_AMX
+/* Where the pairs of rows of key k of a block begin: dims are rows, [dim_pad][RA_KEY_BLOCK / 2]. */
+static inline int64_t pair_rows_offset(int32_t k, int32_t dim_pad)
+{
+    (void)dim_pad;
+    return k / 2;
+}
+
+/* Load keys [begin, end) of a run as pairs of rows, which become columns. */
+static bool load_key_pairs(head_view view, const ra_run *run, int32_t begin, int32_t end,
+                           int32_t dim, pair_mem *restrict to)
+{
+    pair_check check = pair_check_begin();
+    for (int32_t b = begin; b < end; b += PAIR_KEYS, to += AMX_PAIRS) {
+        const void *rows[PAIR_KEYS];
+        for (int32_t i = 0; i < PAIR_KEYS; ++i)
+            rows[i] = b + i < end ? run_row(view, run, b + i) : NULL;
+        for (int32_t d = 0; d < dim; d += LANES) {
+            vec block[LANES];
+#pragma GCC unroll 16
+            for (int i = 0; i < LANES; ++i)
+                block[i] = (vec)load_pairs(rows[2 * i], rows[2 * i + 1], d, dim, &check);
+            vec_transpose(block);
+#pragma GCC unroll 16
+            for (int i = 0; i < LANES; ++i)
+                vecu_store(to + (int64_t)(d + i) * (RA_KEY_BLOCK / 2), (vecu)block[i]);
+        }
+    }
+    return pair_check_passes(&check);
+}
+#else
+/* Where the pairs of rows of key k of a block begin: [RA_KEY_BLOCK / 2][dim_pad]. */
+static inline int64_t pair_rows_offset(int32_t k, int32_t dim_pad)
+{
+    return (int64_t)(k / 2) * dim_pad;
 }
 
 /* Load keys [begin, end) of a run as pairs of rows. */
@@ -153,6 +221,7 @@ static bool load_key_pairs(head_view view, const ra_run *run, int32_t begin, int
                       to, &check);
     return pair_check_passes(&check);
 }
+#endif
 
 /* Where the lanes of query `a` of a tile begin in a buffer of its panels of pairs. */
 static inline int64_t pair_panel_offset(int32_t a, int32_t dim)
@@ -192,31 +261,68 @@ RA_INLINE void store_halves(void *to, vec value)
     _mm256_storeu_si256(to, _mm512_cvtepi32_epi16(rounded));
 }
 
-/* Extend a panel's keys to whole pairs of the block; the added keys are masked. */
+/* Extend a panel's keys to multiples of PAIR_KEYS of the block; the added keys are masked. */
 static inline panel_block panel_of_pairs(const key_block *block, int32_t a0, int32_t q_count)
 {
     panel_block panel = panel_of(block, a0, q_count);
     if (panel.seen.begin >= panel.seen.end)
         return panel;
-    int32_t const before = (panel.seen.begin - block->begin) % 2;
-    int32_t const after = (panel.seen.end - block->begin) % 2;
+    int32_t const end = panel.seen.end - block->begin;
+    int32_t const before = (panel.seen.begin - block->begin) % PAIR_KEYS;
+    int32_t const after = pair_pad(end, PAIR_KEYS) - end;
     panel.seen.begin -= before;
     panel.seen.end += after;
     panel.masked = panel.masked || before + after > 0;
     return panel;
 }
 
-/* As mask_panel, also for the row that follows the last key of a block. */
+/* As mask_panel, also for rows that follow the last key of a block. */
 RA_INLINE void mask_pairs(int vecs, const panel_block *panel, const key_block *block, float dead,
                           float *restrict scores)
 {
     mask_panel(vecs, panel, block->band, dead, scores);
-    if (panel->seen.end <= block->end)
-        return;
-    float *at = scores + (int64_t)(block->end - panel->seen.begin) * PANEL;
-    for (int v = 0; v < vecs; ++v)
-        vec_store(at + v * LANES, vec_splat(dead));
+    for (int32_t b = block->end; b < panel->seen.end; ++b) {
+        float *at = scores + (int64_t)(b - panel->seen.begin) * PANEL;
+        for (int v = 0; v < vecs; ++v)
+            vec_store(at + v * LANES, vec_splat(dead));
+    }
 }
+
+#ifdef RA_AMX
+/* scores[key][lane] = sum over dim of rows[key][d] * panel[d][lane], for n keys. */
+RA_INLINE void score_pairs(int vecs, int32_t n, int32_t dim, const pair_mem *restrict rows,
+                           const pair_mem *restrict panel, float *restrict scores)
+{
+    int32_t const pitch = pair_pitch(dim);
+    (void)vecs;
+    for (int32_t k = 0; k < n; k += AMX_SIDE) {
+        amx_clear();
+        for (int32_t x = 0; x < pitch; x += AMX_PAIRS)
+            amx_add(rows + (int64_t)k * pitch + x, pitch, panel + (int64_t)x * PANEL, PANEL);
+        amx_store(scores + (int64_t)k * PANEL);
+    }
+}
+
+/* acc[d][lane] = acc[d][lane] * alpha[lane] + sum over n pairs of keys of rows * weight. */
+RA_INLINE void weigh_pairs(int vecs, int32_t n, int32_t dim, const pair_mem *restrict rows,
+                           const pair_mem *restrict weight, const vec *alpha, float *restrict acc)
+{
+    enum { ROW = RA_KEY_BLOCK / 2 };
+    for (int32_t d = 0; d < dim; d += AMX_SIDE) {
+        float sums[AMX_SIDE * PANEL] __attribute__((aligned(64)));
+        amx_clear();
+        for (int32_t x = 0; x < n; x += AMX_PAIRS)
+            amx_add(rows + (int64_t)d * ROW + x, ROW, weight + (int64_t)x * PANEL, PANEL);
+        amx_store(sums);
+        for (int32_t r = 0, count = ra_hd_min(AMX_SIDE, dim - d); r < count; ++r) {
+            for (int v = 0; v < vecs; ++v) {
+                float *at = acc + (int64_t)(d + r) * PANEL + v * LANES;
+                vec_store(at, vec_load(at) * alpha[v] + vec_load(sums + r * PANEL + v * LANES));
+            }
+        }
+    }
+}
+#else
 
 /* scores[key][lane] = sum over dim of rows[key][d] * panel[d][lane], for n keys. */
 RA_INLINE void score_pairs(int vecs, int32_t n, int32_t dim, const pair_mem *restrict rows,
@@ -253,8 +359,15 @@ RA_INLINE void weigh_pairs(int vecs, int32_t n, int32_t dim, const pair_mem *res
         }
     }
 }
+#endif
 
 #else
 enum { PAIRS = 0 };
+#endif
+
+#ifndef RA_AMX
+static inline void pairs_begin(void) {}
+
+static inline void pairs_end(void) {}
 #endif
 #endif
