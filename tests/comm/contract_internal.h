@@ -32,4 +32,7 @@ int contract_run_beats(ra_comm *comm);
 void contract_fill(unsigned char *data, size_t bytes, int from, int to, int64_t number);
 bool contract_matches(const unsigned char *data, size_t bytes, int from, int to, int64_t number);
 
+/* Whether a wait comes to return at once: nobody is missing any more. */
+bool contract_comes_to_end(ra_comm *comm, ra_transfer *transfer);
+
 #endif
