@@ -189,6 +189,24 @@ Test(window, that_is_larger_than_a_file_may_be_is_none)
     ra_window_destroy(&window);
 }
 
+/* To a byte. */
+Test(window, is_as_large_as_a_file_may_be)
+{
+    ra_window window = {0};
+    files.refused = -1;
+    cr_assert_eq(create(1 << 20, &window), RA_OK);
+    ra_window_destroy(&window);
+    int64_t const whole = files.reserved_bytes; /* with its meeting */
+    for (int missing = 0; missing < 2; missing++) {
+        rlim_t const bytes = (rlim_t)(whole - missing);
+        files.calls = 0;
+        files.reserved_bytes = 0;
+        cr_assert_eq(setrlimit(RLIMIT_FSIZE, &(struct rlimit){bytes, RLIM_INFINITY}), 0);
+        cr_expect_eq(create(1 << 20, &window), missing ? RA_ERR_UNSUPPORTED : RA_OK);
+        ra_window_destroy(&window);
+    }
+}
+
 static ra_status create_on(ra_comm *comm)
 {
     ra_window window = {0};
