@@ -253,6 +253,8 @@ Test(probe, comes_to_what_plan_says_of_it)
                  "memory.pattern_cache.mode: off, ring.head_groups: 1}\n");
     agrees(0, "");
     agrees(0, "--backward --set 'pattern.documents=[300,77]'");
+    agrees(0, "--backward --set job.repeat=100000"); /* tries are not repeated */
+    agrees(0, "--set job.verify=true");              /* nor verified in the job's memory */
     if (command_has_mpi())
         agrees(3, "--backward");
 }
