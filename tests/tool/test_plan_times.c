@@ -56,6 +56,22 @@ Test(plan_times, times_a_step_by_the_rows_that_it_computes)
           1e-6 * d * rows + 4 * d * pairs / 1e9, 0);
 }
 
+/* Of 1,000 queries of 2 heads and keys of one; what materialises does much else with memory. */
+Test(plan_times, takes_no_less_than_its_tensors_are_on_their_way)
+{
+    static const char slow[] =
+        "name: slow memory\nranks: 1\nmemory_gb_per_s: 1\npeak_tflops: {f32: 1}\n"
+        "forward: {f32: {efficiency: 1}}\nbackward: {f32: {efficiency: 1}}\n"
+        "standard: {forward: {f32: {efficiency: 1}}}\n";
+    double const forward = 2 * (2000 + 1000) * 64 * 4 / 1e6;
+    command_file_write("kinds.yaml", slow, strlen(slow));
+    takes("--ranks 1 --set shape.kv_heads=1 --set shape.dtype=f32 --backward", forward,
+          2 * forward);
+    if (command_has_openblas())
+        takes("--ranks 1 --set shape.dtype=f32 --set attention.kind=standard", 4 * 64 * 2e6 / 1e9,
+              0);
+}
+
 /* Every pair is there, whatever the mask; products are those of float32. */
 Test(plan_times, times_materialised_attention_by_all_its_pairs)
 {
