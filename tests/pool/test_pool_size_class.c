@@ -64,6 +64,24 @@ Test(size_class, serves_from_the_idle_block_that_fits_best)
     close_pool();
 }
 
+/* What lies in the caches is used, also by a request for a little less. */
+Test(size_class, serves_first_what_was_given_back_last)
+{
+    size_t const bytes = 4 << 20, unit = 32 << 10;
+    open_pool(INT64_MAX, 0, false);
+    for (int last = 0; last < 2; last++) {
+        ra_block blocks[2] = {take(bytes), take(bytes)};
+        void *const data = blocks[last].data;
+        give(&blocks[1 - last]);
+        give(&blocks[last]);
+        ra_block block = take(bytes - unit);
+        cr_assert_eq(block.data, data);
+        give(&block);
+    }
+    cr_assert_eq(counted.requests, 2);
+    close_pool();
+}
+
 Test(size_class, asks_for_no_more_than_it_is_asked_for)
 {
     ra_block blocks[64];
