@@ -31,6 +31,7 @@ static struct {
 static _Thread_local int own_error, own_file = -1;
 static _Thread_local bool is_real; /* it gets what it asks for */
 static _Thread_local bool maps_nothing;
+static _Thread_local bool is_guarded; /* nothing lies behind what it maps */
 
 static int beats;
 
@@ -79,6 +80,11 @@ void *__real_mmap(void *at, size_t bytes, int protection, int flags, int file, o
 void *__wrap_mmap(void *at, size_t bytes, int protection, int flags, int file, off_t begin);
 void *__wrap_mmap(void *at, size_t bytes, int protection, int flags, int file, off_t begin)
 {
+    if (is_guarded) {
+        size_t const page = (size_t)sysconf(_SC_PAGESIZE), pages = ra_round_up(bytes, page);
+        at = __real_mmap(NULL, pages + page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        flags |= MAP_FIXED;
+    }
     if (!maps_nothing)
         return __real_mmap(at, bytes, protection, flags, file, begin);
     errno = ENOMEM;
@@ -263,6 +269,30 @@ Test(window, of_one_host_is_not_that_of_another)
     ra_comm *comms[4];
     cr_assert_eq(ra_comm_create_local(4, hosts, 10000, comms), RA_OK);
     cr_expect_eq(local_ranks_run_on(4, comms, see_own_host, NULL), 0);
+}
+
+static int meet_behind(ra_comm *comm, void *context)
+{
+    const size_t *const bytes = context;
+    ra_window window = {0};
+    int failures = 0;
+    is_real = is_guarded = true;
+    if (ra_window_create(comm, *bytes, &window) != RA_OK)
+        return 1;
+    for (int i = 0; i < 3; i++)
+        failures += ra_window_barrier(comm, &window, "meeting", i) != RA_OK;
+    ra_window_destroy(&window);
+    return failures;
+}
+
+/* Data up to the last line of a page or into it, so that the meeting is on the next one in part. */
+Test(window, has_room_for_the_meeting_behind_its_data)
+{
+    size_t const page = (size_t)sysconf(_SC_PAGESIZE);
+    size_t bytes = page - 63;
+    cr_expect_eq(local_ranks_run(2, 10000, meet_behind, &bytes), 0);
+    bytes = page - 64;
+    cr_expect_eq(local_ranks_run(16, 10000, meet_behind, &bytes), 0);
 }
 
 /* Ranks 1, 3 and 4 are of one host, and rank 3 does not come; the other host has met by then. */
