@@ -104,6 +104,16 @@ Test(linear, any_job_matches_the_oracle)
     }
 }
 
+/* Two threads share one head in four segments, and take a head each of two: fewer states. */
+Test(linear, a_group_of_fewer_heads_may_have_more_states)
+{
+    ra_ring_config c = linear_config(RA_LINEAR_CAUSAL, RA_LINEAR_CHUNKED, 1024, 8, RA_F32);
+    c.heads = c.kv_heads = 3;
+    c.head_groups = 2;
+    c.backward = true;
+    run_case(&c, 1, 2, 5);
+}
+
 Test(linear, every_width_of_a_head_matches_the_oracle)
 {
     static const int32_t dims[] = {1, 2, 3, 15, 16, 17, 31, 33, 64, 100, 128, 255, 256};

@@ -34,6 +34,11 @@ static const char *const jobs[] = {
     "--set shape.seq=2000 --set attention.mask=dense_blocks --set pattern.blocks.kind=local_window "
     "--set pattern.blocks.size=100 --set ring.layout=striped --set ring.schedule=direct",
     "--set shape.seq=1 --set memory.pattern_cache.mode=lazy --backward --verify",
+    /* Groups of one head and of two: one head has more states for two threads. */
+    "--set shape.seq=1700 --set attention.kind=linear --set shape.kv_heads=3 --set shape.heads=3 "
+    "--set ring.head_groups=2 --set compute.threads=2 --backward",
+    "--set shape.seq=400 --set attention.kind=linear_causal --set shape.kv_heads=3 "
+    "--set shape.heads=6 --set ring.head_groups=2 --set attention.linear_method=cumsum",
 };
 
 #define SHAPE                                                                                      \
