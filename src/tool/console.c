@@ -35,7 +35,7 @@ static void wipe(void)
     the_console.shown = false;
 }
 
-/* With several ranks a line names its rank, unless it does already. */
+/* With several ranks a line names its rank and host, unless it does already. */
 static void say(ra_log_level level, const char *line, bool with_rank)
 {
     static const char *const names[] = {"error", "warning", "info"};
@@ -47,7 +47,7 @@ static void say(ra_log_level level, const char *line, bool with_rank)
         return;
     }
     wipe();
-    if (with_rank && the_console.size > 1 && strstr(line, "rank ") == NULL)
+    if (with_rank && the_console.size > 1 && strstr(line, " on host ") == NULL)
         fprintf(stderr, "ringattn: %s: %s (rank %d on host %s)\n", names[level], line,
                 the_console.rank, the_console.host);
     else

@@ -52,11 +52,11 @@ void ra_job_warn_of_sharing(const ra_job *job)
     if (job->backend != RA_BACKEND_CUDA || job->config.backend != RA_BACKEND_AUTO ||
         job->gpu.sharers_max < 2 || ra_comm_rank(job->comm) != 0 || atomic_flag_test_and_set(&said))
         return;
-    ra_log(RA_LOG_WARNING,
-           "compute.backend: auto has given one GPU to %d ranks, which share its memory and its "
-           "time: start one rank per GPU ('ringattn info' has the line), or "
-           "say cuda or cpu",
-           job->gpu.sharers_max);
+    ra_console_tell(RA_LOG_WARNING,
+                    "compute.backend: auto has given one GPU to %d ranks, which share its memory "
+                    "and its time: start one rank per GPU ('ringattn info' has the line), or "
+                    "say cuda or cpu",
+                    job->gpu.sharers_max);
 }
 
 /* ---- pools ----------------------------------------------------------------------------------- */
