@@ -1,6 +1,8 @@
 /* Dispatch: what holds for every communicator is checked, counted and remembered here. */
 #include "comm_internal.h"
 
+#include "kernel_files.h"
+
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -26,13 +28,9 @@ uint64_t ra_hash_text(uint64_t hash, const char *text)
 
 int64_t ra_comm_host_id(const ra_comm *comm)
 {
-    char boot[64] = "";
-    FILE *const file = fopen("/proc/sys/kernel/random/boot_id", "r");
-    if (file != NULL) {
-        if (fgets(boot, sizeof(boot), file) == NULL)
-            boot[0] = '\0';
-        fclose(file);
-    }
+    char boot[RA_KERNEL_LINE_MAX];
+    if (!ra_kernel_line("", "/proc/sys/kernel/random", "boot_id", "", boot))
+        boot[0] = '\0';
     uint64_t const hash = ra_hash_text(UINT64_C(0xcbf29ce484222325), comm->host);
     return (int64_t)ra_hash_text(hash, boot);
 }

@@ -3,6 +3,7 @@
 
 #include "console.h"
 #include "internal.h"
+#include "kernel_files.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -15,26 +16,14 @@ _Static_assert(sizeof(ra_place) % sizeof(int64_t) == 0, "ranks add up tables of 
 /* What other ranks try to read. */
 static int64_t probe;
 
-static int64_t read_ptrace_scope(void)
-{
-    int scope = -1;
-    FILE *const file = fopen("/proc/sys/kernel/yama/ptrace_scope", "r");
-    if (file == NULL)
-        return -1;
-    if (fscanf(file, "%d", &scope) != 1)
-        scope = -1;
-    fclose(file);
-    return scope;
-}
-
 void ra_place_read(ra_place *place_out)
 {
     ra_topology topology;
-    ra_place place = {.attach = RA_PLACE_ATTACH_UNTRIED};
+    ra_place place = {.attach = RA_PLACE_ATTACH_UNTRIED, .ptrace_scope = -1};
     probe = getpid();
     place.pid = probe;
     place.probe = (int64_t)(intptr_t)&probe;
-    place.ptrace_scope = read_ptrace_scope();
+    (void)ra_kernel_value("", "/proc/sys/kernel/yama", "ptrace_scope", "", 1, &place.ptrace_scope);
     /* A machine that cannot be read is an error only if threads depend on it: not reported here. */
     ra_console_hold();
     bool const read = ra_topology_read(&topology) == RA_OK;

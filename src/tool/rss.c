@@ -1,35 +1,26 @@
 /* The resident set of this process, as the system counts it. */
 #include "job.h"
 
-#include <stdio.h>
-#include <string.h>
+#include "kernel_files.h"
 
-/* From a line of /proc/self/status such as "VmHWM:    1234 kB"; -1: there is no such line. */
-static int64_t status_bytes(const char *name)
+#include <stdio.h>
+
+/* Of /proc/self/status; -1: there is no such line. */
+static int64_t status_bytes(const char *key)
 {
-    char line[256];
     int64_t found = -1;
-    FILE *file = fopen("/proc/self/status", "r");
-    if (file == NULL)
-        return -1;
-    while (found < 0 && fgets(line, sizeof(line), file) != NULL) {
-        long long kib = 0;
-        if (strncmp(line, name, strlen(name)) == 0 &&
-            sscanf(line + strlen(name), ": %lld kB", &kib) == 1)
-            found = (int64_t)kib * 1024;
-    }
-    fclose(file);
+    (void)ra_kernel_value("", "/proc/self", "status", key, 1024, &found);
     return found;
 }
 
 int64_t ra_rss_bytes(void)
 {
-    return status_bytes("VmRSS");
+    return status_bytes("VmRSS:");
 }
 
 int64_t ra_rss_peak_bytes(void)
 {
-    return status_bytes("VmHWM");
+    return status_bytes("VmHWM:");
 }
 
 void ra_rss_mark(void)
