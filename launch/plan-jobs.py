@@ -27,15 +27,8 @@ import sys
 
 KINDS = ["flash", "standard", "linear", "chunked", "recurrent", "cumsum"]
 LINEAR = KINDS[2:]
-MPI_SETTINGS = {  # as launch/run.sh: more ranks than cores, none of them bound
-    "OMPI_ALLOW_RUN_AS_ROOT": "1",
-    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-    "OMPI_MCA_rmaps_base_oversubscribe": "1",
-    "OMPI_MCA_hwloc_base_binding_policy": "none",
-    "PRTE_MCA_rmaps_default_mapping_policy": "slot:oversubscribe",
-    "PRTE_MCA_hwloc_default_binding_policy": "none",
-    "OMPI_MCA_mpi_yield_when_idle": "1",
-}
+LAUNCH = os.path.dirname(os.path.realpath(__file__))
+START_RANKS = '. "$0/common.sh" && set_mpi_environment "$1" && exec mpirun -n "$@"'
 
 
 def draw_shape(rng, kind, tokens_most):
@@ -105,7 +98,7 @@ def did_not_run(command, why):
 def point_of(command, limit_s):
     try:
         job = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                               start_new_session=True, env={**MPI_SETTINGS, **os.environ})
+                               start_new_session=True)
         out, err = job.communicate(timeout=limit_s)
     except subprocess.TimeoutExpired:
         os.killpg(job.pid, signal.SIGKILL)  # what a prefix has started, too
@@ -124,7 +117,7 @@ def words_of(keys, backward):
 
 def run_and_plan(args, keys, backward, ranks):
     words = words_of(keys, backward)
-    launcher = ["mpirun", "-n", str(ranks)] if ranks > 1 else []
+    launcher = ["bash", "-c", START_RANKS, LAUNCH, str(ranks)] if ranks > 1 else []
     run = point_of(launcher + shlex.split(args.prefix) + [args.ringattn, "run", "--quiet", "--json"]
                    + words, args.limit)
     plan = [args.ringattn, "plan", "--quiet", "--json", "--ranks", str(ranks)] + words

@@ -27,3 +27,14 @@ run 3 'not done after 1 s' memory "$folder/hangs" --limit 1
 run 3 '^why$' memory "$folder/fails"
 run 3 'No such file' memory "$folder/nothing"
 run 2 'of flash,' memory "$ringattn" --kinds round
+
+# Ranks start as launch/run.sh has them start; where it is does not matter.
+# shellcheck disable=SC2016 # what is written has its own variables
+printf '#!/bin/sh\necho "$2 ranks: $OMPI_MCA_reachable" >&2\nexit 4\n' >"$folder/mpirun"
+chmod +x "$folder/mpirun"
+(
+    unset OMPI_MCA_reachable
+    cd "$folder"
+    PATH=$folder:$PATH
+    run 3 '^3 ranks: weighted$' memory "$ringattn" --ranks 3
+)
