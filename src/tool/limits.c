@@ -4,6 +4,7 @@
 #include "ringattn/blas.h"
 
 #include <math.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -242,6 +243,10 @@ static ra_status all_measure(ra_comm *comm, int threads, ra_pool *pool, ra_limit
     return status;
 }
 
+enum { RATES = 6 };
+_Static_assert(sizeof(ra_limits) - offsetof(ra_limits, fma_tflops) == RATES * sizeof(double),
+               "ranks add rates up where they lie, one after another");
+
 ra_status ra_limits_measure(ra_comm *comm, int threads, ra_pool *pool, ra_limits *limits_out)
 {
     RA_ASSERT(threads >= 1);
@@ -251,22 +256,13 @@ ra_status ra_limits_measure(ra_comm *comm, int threads, ra_pool *pool, ra_limits
     ra_limits limits = {.ranks = ra_comm_size(comm), .threads = threads};
     ra_status local = RA_OK;
     ra_status status = all_measure(comm, threads, pool, &limits, &local);
-    double sums[] = {limits.fma_tflops,   limits.dpbf16_tflops, limits.amx_tflops,
-                     limits.sgemm_tflops, limits.read_gb_per_s, limits.copy_gb_per_s};
     if (status == RA_OK)
         status = ra_comm_agree(comm, "gathering limits", local);
     if (status == RA_OK)
-        status = ra_comm_reduce_f64(comm, "gathering limits", RA_SUM, sums, 6);
-    if (status != RA_OK)
-        return status;
-    limits.fma_tflops = sums[0];
-    limits.dpbf16_tflops = sums[1];
-    limits.amx_tflops = sums[2];
-    limits.sgemm_tflops = sums[3];
-    limits.read_gb_per_s = sums[4];
-    limits.copy_gb_per_s = sums[5];
-    *limits_out = limits;
-    return RA_OK;
+        status = ra_comm_reduce_f64(comm, "gathering limits", RA_SUM, &limits.fma_tflops, RATES);
+    if (status == RA_OK)
+        *limits_out = limits;
+    return status;
 }
 
 double ra_limits_of_dtype(const ra_limits *limits, ra_dtype dtype, const char **name_out)
