@@ -7,7 +7,6 @@
 
 #include "pause.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,7 +1,6 @@
 /* Which GPU each rank has, and how messages between them travel. */
 #include "device_comm.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 /* NCCL takes NCCL_HOSTID for the host's name. */

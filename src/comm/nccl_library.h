@@ -3,7 +3,6 @@
 #define RINGATTN_NCCL_LIBRARY_H
 
 #include <nccl.h>
-#include <stdbool.h>
 #include <stddef.h>
 
 /* The functions that we call, as nccl.h declares them. */

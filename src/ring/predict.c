@@ -5,7 +5,6 @@
 #include "ring/predict_job.h"
 #include "ring/ring_internal.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -6,8 +6,6 @@
 #include "internal.h"
 #include "ring/predict_job.h"
 
-#include <stdlib.h>
-
 enum {
     LOOK_ROWS = 256,      /* queries of a chunk that stands for others */
     VISITS_MAX = 1 << 25, /* slices that are visited one by one, of all readers */

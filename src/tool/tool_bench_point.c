@@ -4,7 +4,6 @@
 #include "tool_bench.h"
 #include "tool_plan.h"
 
-#include <stdio.h>
 #include <string.h>
 
 /* Collective. The limits of all ranks' GPUs, each counted once; unknown if one of them is. */
