@@ -33,7 +33,7 @@ typedef enum ra_category {
     RA_MEM_COMM_BUFFER,   /* standing: packed keys, values and partial gradients on their way */
     RA_MEM_SCORES,        /* materialised scores (kind: standard) */
     RA_MEM_STATE,         /* linear attention */
-    RA_MEM_IO,            /* staging for files */
+    RA_MEM_IO,            /* files on their way, block pairs, trace events, times, verification */
     RA_MEM_CONTEXT,       /* device context, cuBLAS and NCCL: measured, then counted */
     RA_MEM_CATEGORY_COUNT
 } ra_category;
