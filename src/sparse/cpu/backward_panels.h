@@ -217,7 +217,7 @@ RA_INLINE void fold_panel(int vecs, bool pairs, const fold_sum *fold, int32_t a0
                           int32_t k, int32_t d, vec sums[PRODUCT_ROWS][PRODUCT_VECS])
 {
     const float *weight = fold->weight + (int64_t)(a0 / PANEL) * WEIGHT_PANEL + k * PANEL;
-#ifdef RA_PAIRS
+#if defined(RA_PAIRS) && !defined(RA_AMX)
     if (pairs) {
         const pair_mem *rows = (const pair_mem *)fold->rows + pair_slice_offset(a0, d);
         product_pairs(vecs, (count + 1) / 2, (const pair_mem *)weight, PANEL, 1, rows, PANEL, sums);

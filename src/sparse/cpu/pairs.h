@@ -1,9 +1,10 @@
 /*
- * bf16 by dot products of pairs: a dword holds two bf16, and one instruction adds the products of
- * both to a float32 sum. Scores take pairs along dim, as rows lie in memory; sums over keys or
- * queries take pairs of rows: dword d of a pair of rows is {row 2x [d], row 2x + 1 [d]}.
+ * bf16 by products of pairs: a dword holds two bf16, and one instruction adds the products of both
+ * to a float32 sum: vdpbf16ps (pairs_dot.h), or that of AMX (pairs_amx.h). Scores take pairs along
+ * dim, as rows lie in memory; sums over keys or queries take pairs of rows: dword d of a pair of
+ * rows is {row 2x [d], row 2x + 1 [d]}.
  *
- * The instruction takes subnormals for zero, and weights of zero turn values that are not finite
+ * The instructions take subnormals for zero, and weights of zero turn values that are not finite
  * into NaN. So only blocks and tiles without either come here; others use float32.
  */
 #ifndef RINGATTN_CPU_PAIRS_H
@@ -59,41 +60,6 @@ RA_INLINE vecu vecu_load(const void *from)
 RA_INLINE void vecu_store(void *to, vecu value)
 {
     *(vecu_mem *)to = value;
-}
-
-/* As product(), of pairs. */
-RA_INLINE void product_pairs(int vecs, int32_t n, const pair_mem *restrict a, int64_t a_row,
-                             int64_t a_step, const pair_mem *restrict b, int64_t b_step,
-                             vec sums[PRODUCT_ROWS][PRODUCT_VECS])
-{
-    __m512 s[PRODUCT_ROWS][PRODUCT_VECS];
-#pragma GCC unroll 8
-    for (int r = 0; r < PRODUCT_ROWS; ++r) {
-#pragma GCC unroll 2
-        for (int v = 0; v < vecs; ++v)
-            s[r][v] = (__m512)sums[r][v];
-    }
-    for (int32_t x = 0; x < n; ++x) {
-        __m512i column[PRODUCT_VECS];
-#pragma GCC unroll 2
-        for (int v = 0; v < vecs; ++v)
-            column[v] = (__m512i)vecu_load(b + v * LANES);
-#pragma GCC unroll 8
-        for (int r = 0; r < PRODUCT_ROWS; ++r) {
-            __m512i const factor = _mm512_set1_epi32((int)a[r * a_row]);
-#pragma GCC unroll 2
-            for (int v = 0; v < vecs; ++v)
-                s[r][v] = _mm512_dpbf16_ps(s[r][v], (__m512bh)factor, (__m512bh)column[v]);
-        }
-        a += a_step;
-        b += b_step;
-    }
-#pragma GCC unroll 8
-    for (int r = 0; r < PRODUCT_ROWS; ++r) {
-#pragma GCC unroll 2
-        for (int v = 0; v < vecs; ++v)
-            sums[r][v] = (vec)s[r][v];
-    }
 }
 
 /* ---- packing --------------------------------------------------------------------------------- */
@@ -174,55 +140,6 @@ static bool load_key_rows(head_view view, const ra_run *run, int32_t begin, int3
     return pair_check_passes(&check);
 }
 
-#ifdef RA_AMX
-/* Where the pairs of rows of key k of a block begin: dims are rows, [dim_pad][RA_KEY_BLOCK / 2]. */
-static inline int64_t pair_rows_offset(int32_t k, int32_t dim_pad)
-{
-    (void)dim_pad;
-    return k / 2;
-}
-
-/* Load keys [begin, end) of a run as pairs of rows, which become columns. */
-static bool load_key_pairs(head_view view, const ra_run *run, int32_t begin, int32_t end,
-                           int32_t dim, pair_mem *restrict to)
-{
-    pair_check check = pair_check_begin();
-    for (int32_t b = begin; b < end; b += PAIR_KEYS, to += AMX_PAIRS) {
-        const void *rows[PAIR_KEYS];
-        for (int32_t i = 0; i < PAIR_KEYS; ++i)
-            rows[i] = b + i < end ? run_row(view, run, b + i) : NULL;
-        for (int32_t d = 0; d < dim; d += LANES) {
-            vec block[LANES];
-#pragma GCC unroll 16
-            for (int i = 0; i < LANES; ++i)
-                block[i] = (vec)load_pairs(rows[2 * i], rows[2 * i + 1], d, dim, &check);
-            vec_transpose(block);
-#pragma GCC unroll 16
-            for (int i = 0; i < LANES; ++i)
-                vecu_store(to + (int64_t)(d + i) * (RA_KEY_BLOCK / 2), (vecu)block[i]);
-        }
-    }
-    return pair_check_passes(&check);
-}
-#else
-/* Where the pairs of rows of key k of a block begin: [RA_KEY_BLOCK / 2][dim_pad]. */
-static inline int64_t pair_rows_offset(int32_t k, int32_t dim_pad)
-{
-    return (int64_t)(k / 2) * dim_pad;
-}
-
-/* Load keys [begin, end) of a run as pairs of rows. */
-static bool load_key_pairs(head_view view, const ra_run *run, int32_t begin, int32_t end,
-                           int32_t dim, pair_mem *restrict to)
-{
-    pair_check check = pair_check_begin();
-    for (int32_t b = begin; b < end; b += 2, to += pad_dim(dim))
-        load_row_pair(run_row(view, run, b), b + 1 < end ? run_row(view, run, b + 1) : NULL, dim,
-                      to, &check);
-    return pair_check_passes(&check);
-}
-#endif
-
 /* Where the lanes of query `a` of a tile begin in a buffer of its panels of pairs. */
 static inline int64_t pair_panel_offset(int32_t a, int32_t dim)
 {
@@ -289,76 +206,9 @@ RA_INLINE void mask_pairs(int vecs, const panel_block *panel, const key_block *b
 }
 
 #ifdef RA_AMX
-/* scores[key][lane] = sum over dim of rows[key][d] * panel[d][lane], for n keys. */
-RA_INLINE void score_pairs(int vecs, int32_t n, int32_t dim, const pair_mem *restrict rows,
-                           const pair_mem *restrict panel, float *restrict scores)
-{
-    int32_t const pitch = pair_pitch(dim);
-    (void)vecs;
-    for (int32_t k = 0; k < n; k += AMX_SIDE) {
-        amx_clear();
-        for (int32_t x = 0; x < pitch; x += AMX_PAIRS)
-            amx_add(rows + (int64_t)k * pitch + x, pitch, panel + (int64_t)x * PANEL, PANEL);
-        amx_store(scores + (int64_t)k * PANEL);
-    }
-}
-
-/* acc[d][lane] = acc[d][lane] * alpha[lane] + sum over n pairs of keys of rows * weight. */
-RA_INLINE void weigh_pairs(int vecs, int32_t n, int32_t dim, const pair_mem *restrict rows,
-                           const pair_mem *restrict weight, const vec *alpha, float *restrict acc)
-{
-    enum { ROW = RA_KEY_BLOCK / 2 };
-    for (int32_t d = 0; d < dim; d += AMX_SIDE) {
-        float sums[AMX_SIDE * PANEL] __attribute__((aligned(64)));
-        amx_clear();
-        for (int32_t x = 0; x < n; x += AMX_PAIRS)
-            amx_add(rows + (int64_t)d * ROW + x, ROW, weight + (int64_t)x * PANEL, PANEL);
-        amx_store(sums);
-        for (int32_t r = 0, count = ra_hd_min(AMX_SIDE, dim - d); r < count; ++r) {
-            for (int v = 0; v < vecs; ++v) {
-                float *at = acc + (int64_t)(d + r) * PANEL + v * LANES;
-                vec_store(at, vec_load(at) * alpha[v] + vec_load(sums + r * PANEL + v * LANES));
-            }
-        }
-    }
-}
+#include "sparse/cpu/pairs_amx.h"
 #else
-
-/* scores[key][lane] = sum over dim of rows[key][d] * panel[d][lane], for n keys. */
-RA_INLINE void score_pairs(int vecs, int32_t n, int32_t dim, const pair_mem *restrict rows,
-                           const pair_mem *restrict panel, float *restrict scores)
-{
-    int32_t const pitch = pair_pitch(dim);
-    for (int32_t k = 0; k < n; k += PRODUCT_ROWS) {
-        vec sums[PRODUCT_ROWS][PRODUCT_VECS] = {0};
-        product_pairs(vecs, (dim + 1) / 2, rows + (int64_t)k * pitch, pitch, 1, panel, PANEL, sums);
-#pragma GCC unroll 8
-        for (int r = 0; r < PRODUCT_ROWS; ++r) {
-#pragma GCC unroll 2
-            for (int v = 0; v < vecs; ++v)
-                vec_store(scores + (k + r) * PANEL + v * LANES, sums[r][v]);
-        }
-    }
-}
-
-/* acc[d][lane] = acc[d][lane] * alpha[lane] + sum over n pairs of keys of rows * weight. */
-RA_INLINE void weigh_pairs(int vecs, int32_t n, int32_t dim, const pair_mem *restrict rows,
-                           const pair_mem *restrict weight, const vec *alpha, float *restrict acc)
-{
-    int32_t const dim_pad = pad_dim(dim);
-    for (int32_t d = 0; d < dim; d += PRODUCT_ROWS) {
-        vec sums[PRODUCT_ROWS][PRODUCT_VECS] = {0};
-        product_pairs(vecs, n, rows + d, 1, dim_pad, weight, PANEL, sums);
-#pragma GCC unroll 8
-        for (int r = 0; r < PRODUCT_ROWS; ++r) {
-#pragma GCC unroll 2
-            for (int v = 0; v < vecs; ++v) {
-                float *at = acc + (int64_t)(d + r) * PANEL + v * LANES;
-                vec_store(at, vec_load(at) * alpha[v] + sums[r][v]);
-            }
-        }
-    }
-}
+#include "sparse/cpu/pairs_dot.h"
 #endif
 
 #else
