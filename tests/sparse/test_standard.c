@@ -190,6 +190,36 @@ Test(standard, a_backward_pass_after_another_rings_forward_pass_is_refused)
 }
 
 /* Whichever matrix no longer fits: one line, nothing kept, and the next try may be smaller. */
+/* 2^31 elements: as an int, a row before the first one. */
+Test(standard, rows_too_far_apart_for_openblas_are_refused)
+{
+    fixture f = fixture_make(INT64_MAX);
+    int64_t const far = (int64_t)1 << 31;
+    ra_view *const forwards[] = {&f.forward.q, &f.forward.k, &f.forward.v};
+    ra_view *const backwards[] = {&f.backward.q,  &f.backward.k,  &f.backward.v, &f.backward.dout,
+                                  &f.backward.dq, &f.backward.dk, &f.backward.dv};
+    captured_log said;
+    captured_log_begin(&said);
+    f.backward.map = &f.m.map;
+    for (int i = 0; i < 3; ++i) {
+        int64_t const near = forwards[i]->row_stride;
+        forwards[i]->row_stride = far;
+        cr_expect_eq(forward(&f, &forward_only), RA_ERR_UNSUPPORTED, "%d", i);
+        forwards[i]->row_stride = near;
+    }
+    cr_expect_eq(forward(&f, &forward_kept), RA_OK);
+    for (int i = 0; i < 7; ++i) {
+        int64_t const near = backwards[i]->row_stride;
+        backwards[i]->row_stride = far;
+        cr_expect_eq(f.kernel.ops->backward(&f.kernel, &f.backward), RA_ERR_UNSUPPORTED, "%d", i);
+        backwards[i]->row_stride = near;
+    }
+    cr_expect_eq(said.count, 10);
+    cr_expect_not_null(strstr(said.line, "beyond OpenBLAS"), "%s", said.line);
+    cr_expect_eq(backward(&f), RA_OK);
+    fixture_free(&f);
+}
+
 Test(standard, a_matrix_that_passes_the_limit_fails_its_pass_and_leaves_nothing)
 {
     captured_log said;

@@ -9,6 +9,7 @@
  */
 #include "ringattn/blas.h"
 #include "sparse/cpu/standard_step.h"
+#include "sparse/kernel_request.h"
 
 #include <pthread.h>
 
@@ -52,6 +53,17 @@ static void standard_end(ra_kernel *kernel, const ra_kernel_pass *pass, bool fai
 {
     if ((pass->backward || failed) && ra_standard_pass_owns(pass, kernel->kept.data))
         forget_pass(kernel);
+}
+
+ra_status ra_standard_check_strides(const ra_kernel *kernel, const ra_view *const views[],
+                                    int count)
+{
+    for (int i = 0; i < count; ++i)
+        if (views[i]->dtype == RA_F32 && views[i]->row_stride > INT32_MAX)
+            return ra_kernel_refuse(kernel->ops->name, RA_ERR_UNSUPPORTED,
+                                    "rows are more than 2^31 - 1 elements apart, which is beyond "
+                                    "OpenBLAS: use more ranks");
+    return RA_OK;
 }
 
 static size_t thread_floats(int32_t dim)
