@@ -69,7 +69,9 @@ static void load_backward_tile(backward_head *f, const ra_tile *tile)
     f->tile = tile;
     f->has_floats = f->has_pairs = false;
 #ifdef RA_PAIRS
+    const ra_run *const runs = f->step->map->runs;
     f->has_pairs = f->pairs_wanted &&
+                   pairs_suit(runs + tile[0].run_begin, runs + tile[1].run_begin) &&
                    load_tile_pairs(f, f->q, s->query_pairs, s->query_row_pairs) &&
                    load_tile_pairs(f, f->dout, s->dout_pairs, s->dout_row_pairs);
 #endif
@@ -120,7 +122,7 @@ static void backward_block(backward_head *f, const ra_run *run, key_block *block
     block->key_columns = s->key_columns;
     bool done = false;
 #ifdef RA_PAIRS
-    done = f->has_pairs && backward_by_pairs(f, run, block);
+    done = f->has_pairs && run->k_count >= PAIR_RUN_MIN && backward_by_pairs(f, run, block);
 #endif
     if (!done) {
         if (!f->has_floats)

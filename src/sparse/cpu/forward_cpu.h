@@ -115,7 +115,7 @@ static void forward_tile_place(forward_head *f, uint32_t index)
 static void forward_tile_load(forward_head *f)
 {
     f->has_floats = false;
-    f->has_pairs = f->pairs_wanted && load_query_pairs(f);
+    f->has_pairs = f->pairs_wanted && pairs_suit(f->run, f->run_end) && load_query_pairs(f);
     if (f->tiles_begin)
         begin_tile_state(f);
     else

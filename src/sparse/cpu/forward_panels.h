@@ -350,7 +350,7 @@ static void pack_keys(forward_head *f, packed_keys *packed)
 {
     const forward_scratch *s = &f->scratch;
     int32_t const begin = f->left.begin, end = begin + packed->count;
-    if (f->has_pairs && !packed->unfit) {
+    if (f->has_pairs && !packed->unfit && f->run->k_count >= PAIR_RUN_MIN) {
         if (packed->pairs)
             return;
         packed->floats = false;

@@ -17,8 +17,9 @@
 #ifdef RA_AMX
 #include "sparse/cpu/amx.h"
 
-/* Keys and queries come in multiples of these, as zeros where there are no more. */
-enum { PAIR_KEYS = AMX_SIDE, PAIR_QUERIES = PANEL };
+/* Keys and queries come in multiples of these, as zeros where there are no more. So runs of few
+   keys are quicker by float32. */
+enum { PAIR_KEYS = AMX_SIDE, PAIR_QUERIES = PANEL, PAIR_RUN_MIN = AMX_SIDE / 2 + 1 };
 
 /* Before a thread multiplies pairs of a block of keys; and after all of its blocks. */
 static inline void pairs_begin(void)
@@ -31,7 +32,7 @@ static inline void pairs_end(void)
     amx_release();
 }
 #else
-enum { PAIR_KEYS = 2, PAIR_QUERIES = LANES };
+enum { PAIR_KEYS = 2, PAIR_QUERIES = LANES, PAIR_RUN_MIN = 1 };
 #endif
 
 enum { PAIRS = 1, PAIR_ROW = 2 * LANES };
@@ -212,7 +213,7 @@ RA_INLINE void mask_pairs(int vecs, const panel_block *panel, const key_block *b
 #endif
 
 #else
-enum { PAIRS = 0 };
+enum { PAIRS = 0, PAIR_RUN_MIN = 1 };
 #endif
 
 #ifndef RA_AMX
@@ -220,4 +221,13 @@ static inline void pairs_begin(void) {}
 
 static inline void pairs_end(void) {}
 #endif
+
+/* Whether some run is long enough. */
+static inline bool pairs_suit(const ra_run *run, const ra_run *end)
+{
+    while (run < end && run->k_count < PAIR_RUN_MIN)
+        ++run;
+    return run < end;
+}
+
 #endif
