@@ -131,7 +131,7 @@ typedef struct ra_predict_request {
 
 /* One step of the rank that the times are of, all head groups together. */
 typedef struct ra_predicted_step {
-    int distance;       /* number of the step */
+    int step;           /* its number in the plan */
     int held_from;      /* -1: several ranks */
     double pairs, keys; /* live pairs; rows of keys that runs bring; over batch and heads */
     double rows;        /* query rows over batch and heads */

@@ -78,12 +78,6 @@ static int compare_by_area(const void *a, const void *b)
     return (x->index > y->index) - (x->index < y->index);
 }
 
-static int compare_by_index(const void *a, const void *b)
-{
-    const chunk *x = a, *y = b;
-    return (x->index > y->index) - (x->index < y->index);
-}
-
 /* Largest first, to the least loaded rank that may still take one (longest processing time first,
    Graham 1969); chunk counts of ranks differ by at most one. */
 static void deal(chunk *chunks, int64_t count, load *loads, int ranks)
@@ -251,7 +245,7 @@ static ra_status set_balanced(ra_layout *layout, const ra_pattern *pattern, ra_c
             break;
     }
     gather_equals(chunks, count, loads, layout->ranks);
-    qsort(chunks, (size_t)count, sizeof(*chunks), compare_by_index);
+    qsort(chunks, (size_t)count, sizeof(*chunks), ra_compare_i64); /* by index, in front */
     status = set_chunks(layout, seq, pool, chunks, count, scratch);
     ra_pool_free(pool, NULL, &block);
     return status;

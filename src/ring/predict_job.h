@@ -166,12 +166,12 @@ RA_CHECKED ra_status ra_predict_touch(ra_predict_job *job, ra_heads heads, int r
                                       ra_need *needs);
 RA_CHECKED ra_status ra_predict_list(ra_predict_job *job, ra_need *needs);
 void ra_predict_free_needs(ra_need *needs, int count);
-/* The part of a listed need that travels in a round; its items are the caller's to free. */
-RA_CHECKED ra_status ra_predict_need_of_round(const ra_predict_job *job, const ra_need *need,
-                                              int round, ra_need *part_out);
 /* Both, into an array taken here; to be freed whatever is returned. */
 RA_CHECKED ra_status ra_predict_needs_of(ra_predict_job *job, ra_heads heads, int reader, int count,
                                          ra_need **needs_out);
+/* The part of a listed need that travels in a round; its items are the caller's to free. */
+RA_CHECKED ra_status ra_predict_need_of_round(const ra_predict_job *job, const ra_need *need,
+                                              int round, ra_need *part_out);
 
 RA_CHECKED ra_status ra_predict_push_range(ra_need *need, ra_range range);
 /* Push the rows that are not there yet. Time: logarithmic in the number of disjoint ranges. */
@@ -280,12 +280,12 @@ void ra_predict_add_plan(const ra_predict_job *job, const ra_predict_plan *plan,
 /* Rows, per head, that carry state from step to step; and the list of chunks' steps, which is a
    part of the plan. */
 int64_t ra_predict_state_rows(const ra_predict_job *job, const ra_predict_plan *plan, int rank);
+void ra_predict_add_chunk_steps(const ra_predict_job *job, const ra_predict_plan *plan,
+                                ra_predict_bytes *bytes);
 /* Rows of dq, dk and dv, of all heads and batches, that are summed in accumulators, where there are
    `lines` of queries and `kv_lines` of keys. */
 int64_t ra_predict_summed_rows(const ra_predict_job *job, const ra_predict_plan *plan,
                                int64_t lines, int64_t kv_lines);
-void ra_predict_add_chunk_steps(const ra_predict_job *job, const ra_predict_plan *plan,
-                                ra_predict_bytes *bytes);
 /* What head_groups and rounds auto compare with the available room; *buffers_out: the part of
    communication buffers, and of scores that a step gives back. */
 int64_t ra_predict_group_bytes(const ra_predict_job *job, int rank, const ra_predict_bytes *bytes,

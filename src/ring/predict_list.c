@@ -121,12 +121,6 @@ ra_status ra_predict_look_for_full(const ra_predict_job *job, int owner, ra_need
     return RA_OK;
 }
 
-static int compare_ranges(const void *a, const void *b)
-{
-    const ra_range *x = a, *y = b;
-    return (x->begin > y->begin) - (x->begin < y->begin);
-}
-
 /* Unit strides: sorted, merged, and cut where the owner's pieces end. */
 ra_status ra_predict_list_unit(ra_need *need, const ra_rowset *owner)
 {
@@ -134,7 +128,7 @@ ra_status ra_predict_list_unit(ra_need *need, const ra_rowset *owner)
     int64_t const count = need->count;
     int64_t piece = 0;
     *need = (ra_need){.common = 1};
-    qsort(old, (size_t)count, sizeof(*old), compare_ranges);
+    qsort(old, (size_t)count, sizeof(*old), ra_compare_i64); /* by begin, in front */
     ra_status status = RA_OK;
     for (int64_t i = 0, next; i < count && status == RA_OK; i = next) {
         int64_t begin = old[i].begin, end = begin + old[i].count;
@@ -196,7 +190,8 @@ static ra_status list_strided(ra_need *need, const ra_rowset *owner)
         }
     }
     if (status == RA_OK && need->count > 0)
-        qsort(need->items, (size_t)need->count, sizeof(*need->items), compare_ranges);
+        qsort(need->items, (size_t)need->count, sizeof(*need->items),
+              ra_compare_i64); /* by begin, in front */
     free(bits);
     free(old);
     return status;

@@ -121,18 +121,13 @@ static bool cannot_be_full(const ra_strip_mapper *m, int64_t queries)
     return most < queries * RA_MASK_BLOCK;
 }
 
-static int compare_events(const void *x, const void *y)
-{
-    const ra_block_event *a = x, *b = y;
-    return (a->block > b->block) - (a->block < b->block);
-}
-
 /* Events of one strip are mostly in order. */
 static void sort_events(ra_strip_mapper *m)
 {
     for (int64_t i = 1; i < m->event_count; ++i)
         if (m->events[i - 1].block > m->events[i].block) {
-            qsort(m->events, (size_t)m->event_count, sizeof(*m->events), compare_events);
+            qsort(m->events, (size_t)m->event_count, sizeof(*m->events),
+                  ra_compare_i64); /* by block, in front */
             return;
         }
 }

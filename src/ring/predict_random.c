@@ -236,12 +236,6 @@ typedef struct border {
     double miss;
 } border;
 
-static int compare_borders(const void *a, const void *b)
-{
-    const border *x = a, *y = b;
-    return (x->at > y->at) - (x->at < y->at);
-}
-
 /* Rows between borders are needed with the probability that a row of blocks that sees them keeps
    them. A piece of needed rows begins at every needed block after one that is not. */
 static void expect(const border *borders, int64_t count, double block_rows, ra_need *need)
@@ -286,7 +280,7 @@ ra_status ra_predict_list_thin(const ra_predict_job *job, int owner, ra_need *ne
         status = ra_predict_list_unit(need, rows);
     if (status == RA_OK) {
         double const stride = (double)rows->pieces[0].rows.stride;
-        qsort(borders, (size_t)(2 * count), sizeof(*borders), compare_borders);
+        qsort(borders, (size_t)(2 * count), sizeof(*borders), ra_compare_i64); /* by at, in front */
         expect(borders, 2 * count, fmax(1, (double)job->request->pattern->block_size / stride),
                need);
     }

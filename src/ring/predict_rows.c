@@ -86,12 +86,6 @@ void ra_predict_free_rows(ra_predict_job *job)
     job->placed = NULL;
 }
 
-static int compare_placed(const void *a, const void *b)
-{
-    const ra_placed_piece *x = a, *y = b;
-    return (x->begin > y->begin) - (x->begin < y->begin);
-}
-
 static ra_status place_pieces(ra_predict_job *job)
 {
     int64_t at = 0;
@@ -107,7 +101,7 @@ static ra_status place_pieces(ra_predict_job *job)
         }
     if (status != RA_OK)
         return status;
-    qsort(job->placed, (size_t)at, sizeof(*job->placed), compare_placed);
+    qsort(job->placed, (size_t)at, sizeof(*job->placed), ra_compare_i64); /* by begin, in front */
     job->apart = true;
     for (int64_t i = 1; i < at; ++i)
         job->apart = job->apart && job->placed[i - 1].last < job->placed[i].begin;

@@ -83,7 +83,7 @@ void ra_predict_add_times(const ra_predict_job *job, const ra_predict_plan *plan
     for (int s = 0; s < job->step_count; ++s) {
         const ra_predict_step *from = &plan->steps[s];
         ra_predicted_step *to = &times->steps[(int64_t)index * job->step_count + s];
-        to->distance = s;
+        to->step = s;
         to->held_from = from->held_from;
         to->crosses_nodes = s > 0 && crosses(job, rank, from);
         to->pairs += from->map.pairs * (double)c->batch;

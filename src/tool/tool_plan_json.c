@@ -16,11 +16,10 @@ static json_t *device_to_json(const ra_plan_point *point)
 
 static json_t *step_to_json(const ra_predicted_step *s, bool has_times, bool backward)
 {
-    json_t *object =
-        json_pack("{s:i, s:o, s:o, s:I, s:I, s:s}", "step", s->distance, "held_from",
-                  ra_json_known(s->held_from), "live_pairs", ra_json_count(s->pairs),
-                  "fetched_bytes", (json_int_t)s->held_bytes, "sent_bytes",
-                  (json_int_t)s->sent_bytes, "link", s->crosses_nodes ? "network" : "node");
+    json_t *object = json_pack(
+        "{s:i, s:o, s:o, s:I, s:I, s:s}", "step", s->step, "held_from", ra_json_known(s->held_from),
+        "live_pairs", ra_json_count(s->pairs), "fetched_bytes", (json_int_t)s->held_bytes,
+        "sent_bytes", (json_int_t)s->sent_bytes, "link", s->crosses_nodes ? "network" : "node");
     if (backward)
         object = ra_json_extend(object, json_pack("{s:I, s:I}", "grad_in_bytes",
                                                   (json_int_t)s->grad_in_bytes, "grad_out_bytes",

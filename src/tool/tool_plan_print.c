@@ -125,7 +125,7 @@ static void step_print(const ra_prediction *p, const ra_predicted_step *s, bool 
     char held[32], text[2][32], from[16] = "several";
     if (s->held_from >= 0)
         snprintf(from, sizeof(from), "%d", s->held_from);
-    printf("%-10s%5d  %8s  %12.4g  %10s  %8s", "", s->distance, from, s->pairs,
+    printf("%-10s%5d  %8s  %12.4g  %10s  %8s", "", s->step, from, s->pairs,
            ra_bytes_text(s->held_bytes, held), s->crosses_nodes ? "network" : "node");
     printf("  %10s  %10s", step_time(p, s->forward_ms[0], text[0]),
            step_time(p, s->forward_ms[1], text[1]));

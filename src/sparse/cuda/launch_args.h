@@ -54,7 +54,7 @@ RA_CHECKED ra_status ra_cuda_backward_check(const ra_backward_step *step);
 bool ra_cuda_goes_single(const ra_backward_step *step, bool deterministic, int64_t shared_bytes);
 
 /**
- * Looks at the first runs of each layer of step->map.
+ * Looks at runs of the first, the last, and some chunks in the middle of step->map.
  * @param map_base  as for ra_cuda_map_at
  * @param single    of those that have it (ra_cuda_has_single): dq in the same pass as dk and dv
  * @param tickets   [2] on the device, which must be 0 when the launch begins

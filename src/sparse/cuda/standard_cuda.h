@@ -97,7 +97,7 @@ static inline void ra_cuda_standard_range(const ra_cuda_standard_step *step, int
     *end_out = i == 0 ? step->span.head_end : step->span.rows;
 }
 
-/** A query head of the job's group, and the distance from one of `heads` to the next. */
+/** The first query head of `heads`, in the job's group. */
 static inline int32_t ra_cuda_standard_query_head(const ra_cuda_some_heads *heads)
 {
     return heads->kv_begin * heads->ratio + heads->turn;

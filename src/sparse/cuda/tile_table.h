@@ -1,8 +1,8 @@
 /*
  * Tile sizes of the CUDA kernels by dtype and head_dim: what a thread block works on, its threads,
- * and the shared memory and registers that these take. Except for `single`, no tile of softmax
- * attention takes more than the 99 KiB that a thread block may have on any GPU from sm_80 on; a
- * multiprocessor with more holds several.
+ * and the shared memory and registers that these take. Except for `single` and the tiles of
+ * warpgroups (sm_90a), no tile of softmax attention takes more than the 99 KiB that a thread block
+ * may have on any GPU from sm_80 on; a multiprocessor with more holds several.
  */
 #ifndef RINGATTN_CUDA_TILE_TABLE_H
 #define RINGATTN_CUDA_TILE_TABLE_H
