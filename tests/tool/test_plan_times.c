@@ -72,6 +72,113 @@ Test(plan_times, takes_no_less_than_its_tensors_are_on_their_way)
               0);
 }
 
+/* Two nodes of two ranks; keys and values of a shard are 64,000 bytes, gradients 128,000. */
+static json_t *plan_of_nodes(const char *arguments)
+{
+    static const char nodes[] =
+        "name: two nodes\nranks: 4\nranks_per_node: 2\nshares_memory: true\n"
+        "peak_tflops: {f32: 1, bf16: 1}\n"
+        "forward: {bf16: {efficiency: 1}}\nbackward: {bf16: {efficiency: 1}}\n"
+        "standard: {forward: {bf16: {efficiency: 1}}}\n"
+        "node: {gb_per_s: 1, latency_us: 10}\nnetwork: {gb_per_s: 0.1, latency_us: 100}\n";
+    char line[600];
+    command_file_write("nodes.yaml", nodes, strlen(nodes));
+    snprintf(line, sizeof(line),
+             "plan --hardware nodes.yaml --set compute.threads=1 --set shape.seq=1000 "
+             "--set shape.heads=2 --set shape.kv_heads=1 --set shape.head_dim=64 "
+             "--set shape.dtype=bf16 --set ring.layout=contiguous %s",
+             arguments);
+    return plan_point_of(0, line);
+}
+
+typedef struct pass_times {
+    double total, compute, comm, exposed;
+} pass_times;
+
+static void expect_pass(const json_t *plan, const char *name, pass_times want)
+{
+    const json_t *const pass = member(plan, name);
+    cr_expect_float_eq(real(pass, "total_ms"), want.total, 1e-9, "%s", name);
+    cr_expect_float_eq(real(pass, "compute_ms"), want.compute, 1e-9, "%s", name);
+    cr_expect_float_eq(real(pass, "comm_ms"), want.comm, 1e-9, "%s", name);
+    cr_expect_float_eq(real(pass, "exposed_comm_ms"), want.exposed, 1e-9, "%s", name);
+}
+
+static double const near_hop = 0.010 + 0.064, far_hop = 0.100 + 0.640;
+static double const near_grads = 0.010 + 0.128, far_grads = 0.100 + 1.280;
+
+/* Rank 0 fetches from both ranks of the other node, and then from its neighbour. */
+Test(plan_times, times_what_steps_wait_for_where_they_wait)
+{
+    double const step = 4 * 64 * 250 * 500 / 1e9, moved = 2 * far_hop + near_hop;
+    double const moved_back = moved + 2 * far_grads + near_grads;
+    json_t *plan = plan_of_nodes("--ranks 4 --set ring.schedule=direct --backward");
+    expect_pass(plan, "forward", (pass_times){moved + step, 4 * step, moved, moved - 3 * step});
+    expect_pass(
+        plan, "backward",
+        (pass_times){moved_back + 2.5 * step, 10 * step, moved_back, moved_back - 7.5 * step});
+    cr_expect_eq(real(plan, "sent_network_bytes"), 4 * 2 * (2 * 64000 + 128000));
+    cr_expect_float_eq(real(plan, "overlap_from_rows"), 5000, 1e-6); /* in 12.8 ms */
+    cr_expect_eq(integer(plan, "slowest_rank"), 0);
+    json_decref(plan);
+    plan = plan_of_nodes("--ranks 4 --set ring.schedule=direct --set ring.comm_buffers=1");
+    expect_pass(plan, "forward", (pass_times){moved + 4 * step, 4 * step, moved, moved});
+    json_decref(plan);
+    plan = plan_of_nodes("--ranks 4 --set ring.schedule=shared");
+    expect_pass(plan, "forward",
+                (pass_times){far_hop + 2 * step, 4 * step, far_hop, far_hop - 2 * step});
+    json_decref(plan);
+}
+
+/* Of ranks 0 to 3 only 0 and 2 have their neighbour behind on the other node. */
+Test(plan_times, times_hops_by_where_the_rank_behind_is)
+{
+    double const step = 4 * 64 * 250 * 500 / 1e9;
+    json_t *const plan = plan_of_nodes("--ranks 4 --set ring.schedule=ring");
+    expect_pass(plan, "forward",
+                (pass_times){3 * far_hop + step, 4 * step, 3 * far_hop, 3 * far_hop - 3 * step});
+    cr_expect_eq(integer(plan, "slowest_rank"), 0);
+    json_decref(plan);
+}
+
+/* The second of two ranks sends nothing but gradients, and gets none. */
+Test(plan_times, times_gradients_that_go_one_way)
+{
+    double const square = 64 * 2 * 500 * 500 / 1e9, triangle = 64 * 500 * 501 / 1e9;
+    double const moved = 0.010 + 0.128, moved_back = moved + 0.010 + 0.256;
+    json_t *const plan = plan_of_nodes("--ranks 2 --set ring.schedule=direct --backward "
+                                       "--set pattern.causal=true --set ring.comm_buffers=1");
+    cr_expect_eq(integer(plan, "slowest_rank"), 1);
+    double const compute = square + triangle;
+    expect_pass(plan, "forward", (pass_times){4 * compute + moved, 4 * compute, moved, moved});
+    expect_pass(plan, "backward",
+                (pass_times){10 * compute + moved_back, 10 * compute, moved_back, moved_back});
+    json_decref(plan);
+}
+
+/* Materialised attention computes all pairs, so as few rows cover a transfer as if all lived. */
+Test(plan_times, of_materialised_attention_all_pairs_cover_a_transfer)
+{
+    if (!command_has_openblas())
+        cr_skip_test("there is no OpenBLAS");
+    json_t *const plan = plan_of_nodes("--ranks 4 --set ring.schedule=direct "
+                                       "--set attention.kind=standard --set pattern.causal=true");
+    cr_expect_float_eq(real(plan, "overlap_from_rows"), 5000, 1e-6);
+    json_decref(plan);
+}
+
+/* What is known of one pass alone is no time of a job that has both. */
+Test(plan_times, of_a_job_are_those_of_both_passes_or_none)
+{
+    write_kinds();
+    json_t *plan = plan_point_of(0, KIND_JOB "--set shape.dtype=f32");
+    cr_expect_not_null(json_object_get(plan, "forward_ms"));
+    json_decref(plan);
+    plan = plan_point_of(0, KIND_JOB "--set shape.dtype=f32 --backward");
+    cr_expect_null(json_object_get(plan, "forward_ms"));
+    json_decref(plan);
+}
+
 /* Every pair is there, whatever the mask; products are those of float32. */
 Test(plan_times, times_materialised_attention_by_all_its_pairs)
 {
@@ -103,6 +210,36 @@ Test(plan_times, times_linear_attention_by_its_states_and_their_way_over_ranks)
     takes("--ranks 2 --set attention.kind=linear_causal --set shape.dtype=f32 "
           "--set attention.linear_method=recurrent",
           (7 * state * rows / 1e9 + 2e-6 * d * rows) / 2 + hop, 0);
+}
+
+/* Each of two head groups has its start and its sums, which backward makes for the first again. */
+Test(plan_times, times_groups_of_linear_attention_and_what_they_do_again)
+{
+    static const char nodes[] =
+        "name: round numbers\nranks: 4\nranks_per_node: 2\npeak_tflops: {f32: 1}\n"
+        "chunked:\n  forward: {f32: {efficiency: 1, start_us: 5}}\n"
+        "  backward: {f32: {efficiency: 1, start_us: 7}}\n"
+        "linear: {forward: {f32: {efficiency: 1}}}\n"
+        "node: {gb_per_s: 1, latency_us: 10}\nnetwork: {gb_per_s: 0.1, latency_us: 100}\n";
+    double const rows = 2 * 250, d = 64, state = d * d, bytes = 4 * d * (d + 1);
+    double const scans = 2 * (0.100 + bytes / 1e5 + 2 * (0.010 + bytes / 1e6));
+    command_file_write("kinds.yaml", nodes, strlen(nodes));
+    takes("--ranks 4 --set attention.kind=linear_causal --set shape.dtype=f32 "
+          "--set ring.head_groups=2 --backward",
+          2 * 0.005 + (6 * state + 256 * d) * rows / 1e9 + scans,
+          2 * 0.007 + (14 * state + 768 * d) * rows / 1e9 + 2 * scans);
+    double const whole = 0.010 + 2 * bytes / 1e6;
+    takes("--ranks 2 --set attention.kind=linear_causal --set shape.dtype=f32 --backward",
+          0.005 + (6 * state + 256 * d) * 2 * rows / 1e9 + whole,
+          0.007 + (12 * state + 768 * d) * 2 * rows / 1e9 + whole);
+    /* Heads of 24 are padded to 32, and the last of four ranks has a row more than the others. */
+    takes("--ranks 1 --set attention.kind=linear --set shape.dtype=f32 --set shape.head_dim=24",
+          4.0 * 32 * 32 * 2000 / 1e9, 0);
+    json_t *const plan = plan_point_of(0, KIND_JOB "--ranks 4 --set attention.kind=linear "
+                                                   "--set shape.dtype=f32 --set shape.seq=1001");
+    cr_expect_eq(integer(plan, "slowest_rank"), 3);
+    cr_expect_float_eq(real(member(plan, "forward"), "compute_ms"), 4 * state * 502 / 1e9, 1e-9);
+    json_decref(plan);
 }
 
 /* Of the three hops of four ranks on two nodes, one is between the nodes, in both directions. */
