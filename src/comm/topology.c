@@ -8,7 +8,6 @@
 #include <errno.h>
 #include <hwloc.h>
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -228,62 +227,34 @@ out_drop:
 
 /* ---- text ------------------------------------------------------------------------------------ */
 
-typedef struct text_writer {
-    char *text;
-    size_t bytes;
-    int length; /* of all, also of what did not fit */
-} text_writer;
-
-RA_PRINTF(2, 3) static void add(text_writer *writer, const char *format, ...)
-{
-    va_list arguments;
-    size_t const used =
-        (size_t)writer->length < writer->bytes ? (size_t)writer->length : writer->bytes;
-    va_start(arguments, format);
-    int const length = vsnprintf(writer->bytes > used ? writer->text + used : NULL,
-                                 writer->bytes - used, format, arguments);
-    va_end(arguments);
-    writer->length += length > 0 ? length : 0;
-}
-
-static void add_count(text_writer *writer, int count, const char *noun, const char *before)
+static void append_count(char *text, size_t bytes, int count, const char *noun)
 {
     if (count > 0)
-        add(writer, "%s%d %s%s", before, count, noun, ra_plural(count));
+        ra_text_append(text, bytes, ", ", "%d %s%s", count, noun, ra_plural(count));
 }
 
-static void add_bytes(text_writer *writer, const char *noun, int64_t bytes, const char *after)
+static void append_bytes(char *text, size_t bytes, const char *noun, int64_t amount)
 {
-    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-    double amount = (double)bytes;
-    int unit = 0;
-    if (bytes <= 0)
-        return;
-    while (amount >= 1024 && unit < 4) {
-        amount /= 1024;
-        unit++;
-    }
-    add(writer, "%s %.4g %s%s", noun, amount, units[unit], after);
+    char written[32];
+    if (amount > 0)
+        ra_text_append(text, bytes, ", ", "%s %s", noun, ra_bytes_text(amount, written));
 }
 
 int ra_topology_render(const ra_topology *topology, char *text, size_t bytes)
 {
-    text_writer writer = {.text = text, .bytes = bytes};
-    add(&writer, "%s: ", topology->cpu[0] != '\0' ? topology->cpu : "unknown processor");
-    add_count(&writer, topology->packages, "package", "");
-    add_count(&writer, topology->numa_nodes, "NUMA node", topology->packages > 0 ? ", " : "");
-    add_count(&writer, topology->cores, "core",
-              topology->packages > 0 || topology->numa_nodes > 0 ? ", " : "");
-    add(&writer, " (%d hardware threads), %d usable by this process", topology->hardware_threads,
-        topology->usable_cores);
+    char parts[128] = "", quota[48] = "", sizes[192] = "";
+    append_count(parts, sizeof(parts), topology->packages, "package");
+    append_count(parts, sizeof(parts), topology->numa_nodes, "NUMA node");
+    append_count(parts, sizeof(parts), topology->cores, "core");
     if (topology->quota_cpus > 0)
-        add(&writer, " for %.4g CPUs' time", topology->quota_cpus);
-    add(&writer, "\n");
-    add_bytes(&writer, "L1d", topology->l1_bytes, ", ");
-    add_bytes(&writer, "L2", topology->l2_bytes, ", ");
-    add_bytes(&writer, "L3", topology->l3_bytes, ", ");
-    add_bytes(&writer, "memory", topology->memory_bytes, "");
-    return writer.length;
+        snprintf(quota, sizeof(quota), " for %.4g CPUs' time", topology->quota_cpus);
+    append_bytes(sizes, sizeof(sizes), "L1d", topology->l1_bytes);
+    append_bytes(sizes, sizeof(sizes), "L2", topology->l2_bytes);
+    append_bytes(sizes, sizeof(sizes), "L3", topology->l3_bytes);
+    append_bytes(sizes, sizeof(sizes), "memory", topology->memory_bytes);
+    return snprintf(text, bytes, "%s: %s (%d hardware threads), %d usable by this process%s\n%s",
+                    topology->cpu[0] != '\0' ? topology->cpu : "unknown processor", parts,
+                    topology->hardware_threads, topology->usable_cores, quota, sizes);
 }
 
 /* ---- threads --------------------------------------------------------------------------------- */

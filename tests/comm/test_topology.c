@@ -146,7 +146,7 @@ Test(topology, renders_two_lines)
     static const char expected[] =
         "Intel(R) Xeon(R) Processor: 1 package, 1 NUMA node, 2 cores (2 hardware threads), "
         "1 usable by this process\n"
-        "L1d 48 KiB, L2 2 MiB, L3 260 MiB, memory 6.838 GiB";
+        "L1d 48.0 KiB, L2 2.0 MiB, L3 260.0 MiB, memory 6.8 GiB";
     char text[512], cut[20];
     int const length = ra_topology_render(&t, text, sizeof(text));
     cr_expect_str_eq(text, expected);
@@ -157,6 +157,10 @@ Test(topology, renders_two_lines)
     t.quota_cpus = 1.5;
     ra_topology_render(&t, text, sizeof(text));
     cr_expect_not_null(strstr(text, "1 usable by this process for 1.5 CPUs' time\n"));
+    t.memory_bytes = 0;
+    ra_topology_render(&t, text, sizeof(text));
+    cr_expect_not_null(strstr(text, "\nL1d 48.0 KiB, L2 2.0 MiB, L3 260.0 MiB"), "%s", text);
+    cr_expect_null(strstr(text, "L3 260.0 MiB,"), "%s", text);
     t = read_recorded("numa:2 core:2 pu:1", NULL);
     ra_topology_render(&t, text, sizeof(text));
     cr_expect_not_null(strstr(text, ": 2 NUMA nodes, 4 cores ("), "%s", text);
