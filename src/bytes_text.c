@@ -21,6 +21,15 @@ const char *ra_bytes_text(int64_t amount, char text[32])
     return text;
 }
 
+const char *ra_cuda_version_text(int version, char text[16])
+{
+    if (version > 0)
+        snprintf(text, 16, "%d.%d", version / 1000, version % 1000 / 10);
+    else
+        snprintf(text, 16, "none");
+    return text;
+}
+
 const char *ra_plural(int64_t count)
 {
     return count == 1 ? "" : "s";

@@ -9,6 +9,8 @@
 
 /** "12.5 MiB", "980 B". Returns text. */
 const char *ra_bytes_text(int64_t amount, char text[32]);
+/** "13.0" of CUDA's 13000; "none" of 0 or less. Returns text. */
+const char *ra_cuda_version_text(int version, char text[16]);
 /** What makes a noun plural: "" for 1, else "s". */
 const char *ra_plural(int64_t count);
 /** Write behind what `text` holds, after `between` unless it is empty; cut to `bytes` in all. */

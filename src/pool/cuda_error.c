@@ -1,5 +1,6 @@
 #include "cuda_error.h"
 
+#include "bytes_text.h"
 #include "internal.h"
 #include "ringattn/device.h"
 
@@ -13,29 +14,22 @@ bool ra_cuda_is_absent(cudaError_t error)
            error == cudaErrorStubLibrary;
 }
 
-/* "13.0" of 13000; "none" of what is not known. */
-static const char *version_text(cudaError_t error, int version, char text[16])
-{
-    if (error != cudaSuccess || version <= 0)
-        return "none";
-    snprintf(text, 16, "%d.%d", version / 1000, version % 1000 / 10);
-    return text;
-}
-
 void ra_cuda_explain_absent(cudaError_t error, char *text, size_t bytes)
 {
     char driver_text[16], runtime_text[16];
     int driver = 0, runtime = 0;
-    cudaError_t const driver_error = cudaDriverGetVersion(&driver);
-    cudaError_t const runtime_error = cudaRuntimeGetVersion(&runtime);
+    if (cudaDriverGetVersion(&driver) != cudaSuccess)
+        driver = 0;
+    if (cudaRuntimeGetVersion(&runtime) != cudaSuccess)
+        runtime = 0;
     const char *why = "there is no GPU, or CUDA_VISIBLE_DEVICES hides it";
     if (error == cudaErrorStubLibrary)
         why = "the libcuda.so that was found is a stub for linking";
     else if (error == cudaErrorInsufficientDriver)
         why = driver > 0 ? "the NVIDIA driver is too old" : "there is no NVIDIA driver";
     snprintf(text, bytes, "%s (CUDA of the driver: %s, of this build: %s; error %d)", why,
-             version_text(driver_error, driver, driver_text),
-             version_text(runtime_error, runtime, runtime_text), (int)error);
+             ra_cuda_version_text(driver, driver_text), ra_cuda_version_text(runtime, runtime_text),
+             (int)error);
 }
 
 static atomic_bool in_use;

@@ -6,18 +6,11 @@
 
 #include <stdio.h>
 
-/* "13.0" of 13000. */
-static const char *version_text(int version, char text[16])
-{
-    snprintf(text, 16, "%d.%d", version / 1000, version % 1000 / 10);
-    return text;
-}
-
 /* Null if there is none. */
 static json_t *version_json(int version)
 {
     char text[16];
-    return version > 0 ? json_string(version_text(version, text)) : json_null();
+    return version > 0 ? json_string(ra_cuda_version_text(version, text)) : json_null();
 }
 
 /* For `device`, or any if NULL: those of this build, in the order in which auto prefers them, and
@@ -80,8 +73,8 @@ const char *ra_devices_text(const ra_devices *devices, char *text, size_t bytes)
     else
         snprintf(text, bytes, "%d GPU%s; CUDA of the driver %s, of this build %s",
                  devices->usable_count, ra_plural(devices->usable_count),
-                 version_text(devices->driver_version, driver),
-                 version_text(devices->runtime_version, build));
+                 ra_cuda_version_text(devices->driver_version, driver),
+                 ra_cuda_version_text(devices->runtime_version, build));
     return text;
 }
 
