@@ -1,5 +1,7 @@
 #include "json_text.h"
 
+#include "internal.h"
+
 #include <setjmp.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -7,7 +9,7 @@
 /* The call at hand, and its log: addresses that it took, and with the lowest bit those it freed. */
 static _Thread_local struct {
     jmp_buf end;
-    uintptr_t *log;
+    int64_t *log;
     size_t count, room;
     json_malloc_t usual_malloc;
     json_free_t usual_free;
@@ -18,7 +20,7 @@ enum { FREED = 1 };
 static void make_room(void)
 {
     size_t const room = call.room > 0 ? 2 * call.room : 64;
-    uintptr_t *more = realloc(call.log, room * sizeof(*more));
+    int64_t *more = realloc(call.log, room * sizeof(*more));
     if (more == NULL)
         longjmp(call.end, 1);
     call.log = more;
@@ -32,7 +34,7 @@ static void *take(size_t bytes)
     void *block = call.usual_malloc(bytes);
     if (block == NULL)
         longjmp(call.end, 1);
-    call.log[call.count++] = (uintptr_t)block;
+    call.log[call.count++] = (int64_t)(intptr_t)block;
     return block;
 }
 
@@ -40,27 +42,21 @@ static void give_back(void *block)
 {
     if (call.count == call.room)
         make_room();
-    call.log[call.count++] = (uintptr_t)block | FREED;
+    call.log[call.count++] = (int64_t)(intptr_t)block | FREED;
     call.usual_free(block);
-}
-
-static int compare_addresses(const void *a, const void *b)
-{
-    uintptr_t const x = *(const uintptr_t *)a, y = *(const uintptr_t *)b;
-    return (x > y) - (x < y);
 }
 
 /* Free what was taken once more than freed: an address may come again and again. */
 static void free_left(void)
 {
-    qsort(call.log, call.count, sizeof(*call.log), compare_addresses);
+    qsort(call.log, call.count, sizeof(*call.log), ra_compare_i64);
     for (size_t i = 0; i < call.count;) {
-        uintptr_t const address = call.log[i] & ~(uintptr_t)FREED;
+        int64_t const address = call.log[i] & ~(int64_t)FREED;
         int64_t left = 0;
-        for (; i < call.count && (call.log[i] & ~(uintptr_t)FREED) == address; i++)
+        for (; i < call.count && (call.log[i] & ~(int64_t)FREED) == address; i++)
             left += (call.log[i] & FREED) != 0 ? -1 : 1;
         if (left > 0)
-            call.usual_free((void *)address);
+            call.usual_free((void *)(intptr_t)address);
     }
 }
 
