@@ -153,6 +153,22 @@ Test(layout, balanced_leaves_no_two_chunks_whose_exchange_would_lower_the_larges
     cr_expect_gt(uneven, 20, "%d", uneven);
 }
 
+/* Of 8,192 tokens in chunks of 1,024 every second of 16 ranks would have none. */
+Test(layout, balanced_takes_the_longest_chunks_that_are_even)
+{
+    ra_pattern_config const config = ra_pattern_config_dense();
+    for (int ranks = 1; ranks <= 16; ranks *= 2) {
+        ra_pattern *pattern;
+        ra_layout layout;
+        cr_assert_eq(ra_pattern_create(&config, 8192, 1, pool, &pattern), RA_OK);
+        cr_assert_eq(ring_job_layout(RA_LAYOUT_BALANCED, pattern, ranks, pool, &layout), RA_OK);
+        cr_expect_eq(layout.chunk, ranks < 16 ? 1024 : 512, "%d ranks: %lld", ranks,
+                     (long long)layout.chunk);
+        ra_layout_fini(pool, &layout);
+        ra_pattern_destroy(pattern);
+    }
+}
+
 /* The last rank's two pieces of zigzag, and neighbouring chunks. */
 Test(layout, pieces_of_a_rank_that_lie_side_by_side_are_one)
 {
