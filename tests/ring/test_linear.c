@@ -329,6 +329,19 @@ Test(linear, refuses_what_does_not_go_with_it)
     tensors_fini(&t);
 }
 
+/* Work goes by rows: 1,001 over four ranks are 251 on the last, and 250.25 in the mean. */
+Test(linear, is_as_uneven_as_its_rows_are)
+{
+    ra_ring_config const c = linear_config(RA_LINEAR_CAUSAL, RA_LINEAR_CHUNKED, 1001, 8, RA_F32);
+    tensors t;
+    tensors_init(&t, &c, 1, 1);
+    ring_job job = linear_job(&t, &c, 4, 1);
+    ring_job_run(&job);
+    cr_assert_eq(job.status, RA_OK);
+    cr_expect_float_eq(job.info.imbalance, 251 / 250.25, 1e-12, "%g", job.info.imbalance);
+    tensors_fini(&t);
+}
+
 Test(linear, takes_more_groups_where_memory_is_short)
 {
     ra_ring_config c = linear_config(RA_LINEAR_CAUSAL, RA_LINEAR_CUMSUM, 256, 16, RA_F32);
