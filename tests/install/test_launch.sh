@@ -93,7 +93,8 @@ ln -s "$work/a b/launch/run.sh" "$work/attend"
 
 command -v mpirun >/dev/null || exit 0
 
-# A job of run.sh, in which nothing is built and two ranks do what $work/rank says.
+# A job of run.sh, in which nothing is installed or built and two ranks do what $work/rank says.
+echo 'run_needs=()' >>"$work/a b/launch/common.sh"
 mkdir -p "$work/a b/build/release/src/tool"
 printf '#!/bin/sh\n[ "$1" != --version ] || echo cmake version 3.25.0\n' >"$work/bin/cmake"
 printf '#!/bin/sh\n. "%s/rank"\n' "$work" >"$work/a b/build/release/src/tool/ringattn"
