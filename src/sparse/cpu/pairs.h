@@ -37,7 +37,7 @@ enum { PAIR_KEYS = 2, PAIR_QUERIES = LANES, PAIR_RUN_MIN = 1 };
 
 enum { PAIRS = 1, PAIR_ROW = 2 * LANES };
 
-/* As many as `count`, and what is missing to a multiple. */
+/* `count` rounded up. */
 static inline int32_t pair_pad(int32_t count, int32_t multiple)
 {
     return (count + multiple - 1) / multiple * multiple;
