@@ -6,6 +6,7 @@
 #define RINGATTN_CPU_PACK_H
 
 #include "sparse/cpu/product.h"
+#include "sparse/view_at.h"
 
 /* Dims in scratch come in multiples of this: of LANES and of PRODUCT_ROWS, for every set. */
 enum { DIM_PAD = 16 };
@@ -17,8 +18,7 @@ static inline int32_t pad_dim(int32_t dim)
 
 static inline void *view_row(const ra_view *view, int64_t batch, int64_t row, int64_t head)
 {
-    int64_t const at =
-        batch * view->batch_stride + row * view->row_stride + head * view->head_stride;
+    int64_t const at = ra_view_at(view, batch, row, head);
     return (char *)view->data + at * (int64_t)ra_dtype_bytes(view->dtype);
 }
 

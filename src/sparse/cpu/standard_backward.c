@@ -40,7 +40,7 @@ static void dscore_block(const ra_standard_step *step, const ra_standard_block *
 
 static float *grads_of(const ra_view *view, const ra_standard_block *b)
 {
-    return (float *)view->data + ra_standard_at(view, b->batch, b->head, b->row);
+    return (float *)view->data + ra_view_at(view, b->batch, b->row, b->head);
 }
 
 static void dquery_block(const ra_standard_step *step, const ra_standard_block *b)

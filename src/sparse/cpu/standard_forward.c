@@ -96,7 +96,7 @@ static void store_block(const ra_standard_step *step, const ra_standard_block *b
     for (int32_t i = 0; i < b->count; ++i) {
         float *row = rows + (int64_t)i * dim;
         float const sum = whole ? 1 : f->state.sum[line + i];
-        int64_t const at = ra_standard_at(&f->out, b->batch, b->head, b->row + i);
+        int64_t const at = ra_view_at(&f->out, b->batch, b->row + i, b->head);
         double delta = 0;
         for (int32_t d = 0; d < dim; ++d) {
             row[d] = sum == 0 ? 0 : row[d] / sum;
@@ -106,7 +106,7 @@ static void store_block(const ra_standard_step *step, const ra_standard_block *b
             lse[i] = row_lse(f->state.top[line + i], sum);
         if (f->delta == NULL)
             continue;
-        int64_t const from = ra_standard_at(&f->dout, b->batch, b->head, b->row + i);
+        int64_t const from = ra_view_at(&f->dout, b->batch, b->row + i, b->head);
         for (int32_t d = 0; d < dim; ++d)
             delta += (double)row[d] * (double)ra_dtype_load(f->dout.dtype, f->dout.data, from + d);
         f->delta[ra_standard_line(step, b, f->lse_batch_stride) + i] = (float)delta;

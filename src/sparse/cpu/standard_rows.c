@@ -15,7 +15,7 @@
 ra_operand ra_standard_operand(const ra_view *view, int64_t batch, int64_t head, int64_t row,
                                int32_t count, int32_t dim, float *scratch)
 {
-    int64_t const begin = ra_standard_at(view, batch, head, row);
+    int64_t const begin = ra_view_at(view, batch, row, head);
     if (view->dtype == RA_F32)
         return (ra_operand){(const float *)view->data + begin, (int32_t)view->row_stride, count,
                             dim};

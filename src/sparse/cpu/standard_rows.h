@@ -2,7 +2,7 @@
 #ifndef RINGATTN_STANDARD_ROWS_H
 #define RINGATTN_STANDARD_ROWS_H
 
-#include "ringattn/kernel.h"
+#include "sparse/view_at.h"
 
 /* Most queries and keys of a block, which a thread converts and multiplies at a time. */
 enum { RA_STANDARD_QUERIES = 256, RA_STANDARD_KEYS = 512 };
@@ -13,12 +13,6 @@ typedef struct ra_operand {
     int32_t stride; /* floats from row to row */
     int32_t count, dim;
 } ra_operand;
-
-/* The element of a view that a row of a head begins with. */
-static inline int64_t ra_standard_at(const ra_view *view, int64_t batch, int64_t head, int64_t row)
-{
-    return batch * view->batch_stride + row * view->row_stride + head * view->head_stride;
-}
 
 /* `scratch` holds count * dim floats; it is written if the view is not float32. */
 ra_operand ra_standard_operand(const ra_view *view, int64_t batch, int64_t head, int64_t row,

@@ -80,8 +80,8 @@ template <class Element> LANE_CODE void delta_all(const ra_cuda_delta &d)
     for (int64_t line = block_index() * warps + warp_index(); line < d.lines; line += step) {
         int64_t const lane = line / d.rows, row = line - lane * d.rows;
         int32_t const batch = (int32_t)(lane / d.heads), head = (int32_t)(lane - batch * d.heads);
-        int64_t const out = ra_cuda_row_at(&d.out, row, batch, head);
-        int64_t const dout = ra_cuda_row_at(&d.dout, row, batch, head);
+        int64_t const out = ra_view_at(&d.out, batch, row, head);
+        int64_t const dout = ra_view_at(&d.dout, batch, row, head);
         float sum = 0;
         for (int i = lane_index(); i < d.dim; i += 32)
             sum = fmaf(Element::load((const char *)d.out.data, out + i),

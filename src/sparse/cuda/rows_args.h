@@ -8,8 +8,7 @@
 #ifndef RINGATTN_CUDA_ROWS_ARGS_H
 #define RINGATTN_CUDA_ROWS_ARGS_H
 
-#include "ringattn/kernel.h"
-#include "sparse/host_device.h"
+#include "sparse/view_at.h"
 
 enum { RA_CUDA_ROW_PIECES = 96, RA_CUDA_ROW_THREADS = 256 };
 
@@ -59,11 +58,6 @@ RA_HD int64_t ra_cuda_listed_row(const ra_cuda_rows *r, int64_t packed)
     return piece->begin + piece->stride * (packed - piece->first);
 }
 
-RA_HD int64_t ra_cuda_row_at(const ra_view *view, int64_t row, int32_t batch, int32_t head)
-{
-    return batch * view->batch_stride + row * view->row_stride + head * view->head_stride;
-}
-
 /* Row after row, then batches, heads, and units along the dim. Large batches make 2^31 units of a
    row. */
 RA_HD ra_cuda_unit ra_cuda_unit_of(const ra_cuda_rows *r, int64_t index)
@@ -76,8 +70,8 @@ RA_HD ra_cuda_unit ra_cuda_unit_of(const ra_cuda_rows *r, int64_t index)
     int32_t const head = (int32_t)(line - (int64_t)batch * r->heads);
     int64_t const listed = ra_cuda_listed_row(r, packed);
     ra_cuda_unit unit = {0, 0};
-    unit.from = ra_cuda_row_at(&r->from, r->lists_from ? listed : packed, batch, head) + element;
-    unit.to = ra_cuda_row_at(&r->to, r->lists_from ? packed : listed, batch, head) + element;
+    unit.from = ra_view_at(&r->from, batch, r->lists_from ? listed : packed, head) + element;
+    unit.to = ra_view_at(&r->to, batch, r->lists_from ? packed : listed, head) + element;
     return unit;
 }
 

@@ -60,10 +60,8 @@ static ra_status move_rows(ra_kernel *kernel, const ra_rowset *rows, ra_cuda_row
         const ra_row_piece *const piece = &rows->pieces[i];
         r->pieces[r->piece_count++] =
             (ra_cuda_piece){piece->rows.begin, piece->rows.stride, piece->first};
-        int64_t const end = piece->first + piece->rows.count;
-        bool const full = r->piece_count == RA_CUDA_ROW_PIECES || i + 1 == rows->piece_count;
-        if (full && end > r->row_begin)
-            status = launch(kernel, r, end);
+        if (r->piece_count == RA_CUDA_ROW_PIECES || i + 1 == rows->piece_count)
+            status = launch(kernel, r, piece->first + piece->rows.count);
     }
     return status;
 }

@@ -176,8 +176,8 @@ template <class Element> LANE_CODE void outputs_row(const ra_cuda_outputs &f, in
     int32_t const head = f.head_begin + f.head_step * (int32_t)i;
     int64_t const row = f.row_begin + x, at = head * f.q_rows + row;
     const float *const sums = f.sums + i * f.head_floats + x * f.dim;
-    int64_t const out = ra_cuda_row_at(&f.out, row, f.batch, head);
-    int64_t const dout = ra_cuda_row_at(&f.dout, row, f.batch, head);
+    int64_t const out = ra_view_at(&f.out, f.batch, row, head);
+    int64_t const dout = ra_view_at(&f.dout, f.batch, row, head);
     float const sum = f.sum != NULL ? f.sum[at] : 1.0f;
     float const factor = sum == 0 ? 0.0f : 1.0f / sum;
     float delta = 0;
@@ -208,8 +208,8 @@ template <class Element> LANE_CODE void widen_all(const ra_cuda_widen &f)
     for (int64_t i = block_index() * thread_count() + thread_index(); i < f.units; i += step) {
         int64_t const line = i / f.row_units, head = line / f.rows, row = line - head * f.rows;
         int32_t const element = (int32_t)(i - line * f.row_units) * f.elements;
-        int64_t const from = ra_cuda_row_at(&f.from, f.row_begin + row, f.batch,
-                                            f.head_begin + f.head_step * (int32_t)head) +
+        int64_t const from = ra_view_at(&f.from, f.batch, f.row_begin + row,
+                                        f.head_begin + f.head_step * (int32_t)head) +
                              element;
         float *const to = f.to + i * f.elements;
         float values[4];

@@ -117,9 +117,8 @@ static operand operand_at(const ra_view *view, const ra_cuda_some_heads *heads, 
                           int64_t row)
 {
     int32_t const head = of_queries ? ra_cuda_standard_query_head(heads) : heads->kv_begin;
-    return (operand){.data =
-                         (const char *)view->data + ra_cuda_row_at(view, row, heads->batch, head) *
-                                                        (int64_t)ra_dtype_bytes(view->dtype),
+    return (operand){.data = (const char *)view->data + ra_view_at(view, heads->batch, row, head) *
+                                                            (int64_t)ra_dtype_bytes(view->dtype),
                      .stride = view->row_stride,
                      .step = view->head_stride * (of_queries ? heads->ratio : 1)};
 }

@@ -248,7 +248,7 @@ static ra_cuda_fold grad_fold(const ra_cuda_some_heads *heads, const ra_view *to
 {
     int32_t const head = transposed ? heads->kv_begin : ra_cuda_standard_query_head(heads);
     return (ra_cuda_fold){.transposed = transposed,
-                          .to = (float *)to->data + ra_cuda_row_at(to, row, heads->batch, head),
+                          .to = (float *)to->data + ra_view_at(to, heads->batch, row, head),
                           .to_stride = to->row_stride,
                           .to_step = to->head_stride * (transposed ? 1 : heads->ratio)};
 }
