@@ -348,10 +348,43 @@ Test(trace, linear_attention_makes_no_more_events_than_its_bound)
             const trace_record *rank = &records[r];
             trace_record_check(rank, 0, rank->count);
             cr_expect_leq(rank->count, rank->bound, "job %d rank %d", i, r);
-            cr_expect_eq(trace_record_count(rank, RA_TRACE_SCAN),
-                         ranks == 1 ? 0 : ways * (2 * groups + again), "job %d rank %d", i, r);
+            int64_t const scans = ranks == 1 ? 0 : ways * (2 * groups + again);
+            cr_expect_eq(trace_record_count(rank, RA_TRACE_SCAN), scans, "job %d rank %d", i, r);
+            cr_expect_eq(trace_record_bytes(rank, RA_TRACE_SCAN),
+                         scans * (KV_HEADS / groups) * DIM * (DIM + 1) * 4, "a group's states");
             cr_expect_eq(trace_record_count(rank, RA_TRACE_GROUP), 2 * groups);
         }
+    }
+}
+
+Test(trace, linear_attention_that_only_computes_or_only_communicates_does_nothing_else)
+{
+    static const ra_linear_kind kinds[] = {RA_LINEAR_CAUSAL, RA_LINEAR_BIDIRECTIONAL};
+    static const ra_ring_mode modes[] = {RA_RING_BOTH, RA_RING_COMPUTE_ONLY, RA_RING_COMM_ONLY};
+    for (int kind = 0; kind < 2; ++kind) {
+        int64_t sent = 0;
+        for (int mode = 0; mode < 3; ++mode) {
+            int64_t computed = 0, scanned = 0;
+            make_job(3, RA_SCHEDULE_AUTO, 0, 1, RA_F32);
+            job.pattern = ra_pattern_config_dense();
+            job.config.layout = RA_LAYOUT_AUTO;
+            job.config.linear = kinds[kind];
+            job.mode = modes[mode];
+            run();
+            for (int r = 0; r < job.ranks; ++r) {
+                computed += trace_record_count(&records[r], RA_TRACE_FORWARD_KERNEL) +
+                            trace_record_count(&records[r], RA_TRACE_BACKWARD_KERNEL);
+                scanned += trace_record_count(&records[r], RA_TRACE_SCAN);
+            }
+            bool const computes = modes[mode] != RA_RING_COMM_ONLY;
+            bool const scans = modes[mode] != RA_RING_COMPUTE_ONLY;
+            cr_expect_eq(computed > 0, computes, "kind %d mode %d", kind, mode);
+            cr_expect_eq(scanned > 0, scans, "kind %d mode %d", kind, mode);
+            if (mode == 0)
+                sent = job.sent_bytes;
+            cr_expect_eq(job.sent_bytes, scans ? sent : 0, "kind %d mode %d", kind, mode);
+        }
+        cr_expect_gt(sent, 0);
     }
 }
 
