@@ -146,6 +146,7 @@ void ra_comm_set_watch(ra_comm *comm, ra_comm_watch *watch, void *context);
  *     RA_ERR_PEER     a rank failed, or called another collective; the communicator was broken
  *     RA_ERR_MPI      MPI failed
  *     RA_ERR_CUDA     scans between GPUs: an exchange in flight failed
+ * What a collective or scan writes is undefined after a failure.
  */
 RA_CHECKED ra_status ra_comm_barrier(ra_comm *comm, const char *operation);
 RA_CHECKED ra_status ra_comm_broadcast(ra_comm *comm, const char *operation, int root, void *data,
@@ -195,7 +196,7 @@ void ra_comm_destroy(ra_comm *comm);
 
 /* ---- makers -------------------------------------------------------------------------------- */
 
-/** One rank, no peers but itself. @param timeout_ms at least 1 */
+/** One rank, no peers but itself. @param timeout_ms at least 1. @return RA_ERR_NO_MEMORY */
 RA_CHECKED ra_status ra_comm_create_self(int64_t timeout_ms, ra_comm **comm_out);
 
 /**
@@ -203,19 +204,24 @@ RA_CHECKED ra_status ra_comm_create_self(int64_t timeout_ms, ra_comm **comm_out)
  * Each is destroyed by itself, in any order.
  *
  * @param hosts  as if ranks were on several: as ra_comm_hosts gives them, copied; NULL: on one
+ * @return RA_ERR_NO_MEMORY
  */
 RA_CHECKED ra_status ra_comm_create_local(int ranks, const int *hosts, int64_t timeout_ms,
                                           ra_comm **comms_out);
 
 /**
  * All ranks of MPI_COMM_WORLD (duplicated). If MPI is not yet initialised, this does so with
- * MPI_THREAD_FUNNELED, and destroy finalises it. argc and argv may be NULL.
+ * MPI_THREAD_FUNNELED, and destroy finalises it, unless the communicator is broken. Neither
+ * MPI_Init_thread nor MPI_Finalize has a deadline. argc and argv may be NULL.
  *
  * MPI cannot call off a receive that has begun. After a failure nothing here enters MPI again, so
  * that nothing is written to the buffers of exchanges; a caller who does so keeps them until its
  * process ends.
  *
  * @return RA_ERR_UNSUPPORTED  this build has no MPI (ra_comm_has_mpi)
+ *         RA_ERR_MPI          MPI failed, was finalised before, or lets no thread call it
+ *         RA_ERR_NO_MEMORY
+ *         or as collectives: a rank did not come
  */
 RA_CHECKED ra_status ra_comm_create_mpi(int *argc, char ***argv, int64_t timeout_ms,
                                         ra_comm **comm_out);

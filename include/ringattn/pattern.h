@@ -68,7 +68,8 @@ typedef struct ra_pattern ra_pattern;
 /**
  * Check and copy a configuration for `seq` tokens and `heads` query heads (both >= 1).
  *
- * Memory (category tilemap): documents, kept pairs of `list` and `random`; nothing else grows.
+ * Memory (category tilemap): documents, kept pairs of `list` and `random`, a few dozen bytes per
+ * branch and layer; nothing else grows.
  * @return RA_ERR_CONFIG     one line says which key is wrong and what it must be
  *         RA_ERR_NO_MEMORY
  */
@@ -164,7 +165,7 @@ int32_t ra_pattern_multiplicity(const ra_pattern *pattern, int32_t head, int64_t
  * same rows in the same order as local numbers of `keys` (its `rows` are those). Cost: O(slices +
  * key rows / 64) time where all is at stride 1, else O(slices * pieces of keys) and a pass over the
  * rows per divisor of their strides; key rows / 8 bytes of scratch, given back. On failure
- * *rows_out may be empty.
+ * *rows_out may be empty. Errors as ra_pool_alloc.
  */
 RA_CHECKED ra_status ra_pattern_needed_rows(const ra_pattern *pattern, ra_heads heads,
                                             const ra_rowset *queries, const ra_rowset *keys,

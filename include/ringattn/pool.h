@@ -255,8 +255,9 @@ typedef struct ra_block {
 } ra_block;
 
 /**
- * @return RA_ERR_NO_MEMORY    or
- *         RA_ERR_UNSUPPORTED  DRIVER on a memory whose driver has no pool; one line was logged
+ * @return RA_ERR_NO_MEMORY    or, of DRIVER, one line logged:
+ *         RA_ERR_UNSUPPORTED  the memory's driver has no pool
+ *         RA_ERR_CUDA         it failed
  */
 RA_CHECKED ra_status ra_pool_create(const ra_pool_config *config, ra_pool **pool_out);
 /** Every block must have been freed, and be out of use on its stream. NULL is fine. */
@@ -272,6 +273,7 @@ void ra_pool_destroy(ra_pool *pool);
  *
  * @return RA_ERR_NO_MEMORY  limit or machine refused, one line was logged; *block_out is empty
  *         RA_ERR_CUDA       the device failed, likewise
+ *         or why a communicator whose memory the pool is over (ra_comm_memory) has none
  */
 RA_CHECKED ra_status ra_pool_alloc(ra_pool *pool, ra_category category, size_t bytes,
                                    ra_stream *stream, ra_block *block_out);

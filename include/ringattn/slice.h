@@ -171,13 +171,14 @@ int64_t ra_row_pieces_overlap(const ra_row_piece *pieces, int64_t count);
 /** Put pieces in the order of their first rows. In a set of them global rows can be searched for,
     but no local number, unless they were in that order. Returns their overlap. */
 int64_t ra_row_pieces_sort(ra_row_piece *pieces, int64_t count);
-/** Build from ranges in the order given (copied); empty ranges are left out. On failure the set is
-    empty. */
+/** Build from ranges in the order given (copied); empty ranges are left out. Errors as
+    ra_pool_alloc; on failure the set is empty. */
 RA_CHECKED ra_status ra_rowset_init(ra_pool *pool, const ra_range *ranges, int64_t count,
                                     ra_rowset *set_out);
 /** A piece's rows with local numbers in [begin, end); of none the count is 0 or less. */
 ra_row_piece ra_row_piece_cut(const ra_row_piece *piece, int64_t begin, int64_t end);
-/** Rows [begin, end) by their local numbers, numbered anew. On failure the set may be empty. */
+/** Rows [begin, end) by their local numbers, numbered anew. Errors as ra_pool_alloc; on failure the
+    set may be empty. */
 RA_CHECKED ra_status ra_rowset_slice(ra_pool *pool, const ra_rowset *set, int64_t begin,
                                      int64_t end, ra_rowset *slice_out);
 void ra_rowset_fini(ra_pool *pool, ra_rowset *set);

@@ -85,6 +85,7 @@ ra_trace_track ra_trace_kind_track(ra_trace_kind kind);
  *
  * @param first_repetition  what the first forward pass is called, the next ones counting on; a
  *                          negative one is a warm-up
+ * @return RA_ERR_NO_MEMORY
  */
 RA_CHECKED ra_status ra_trace_create(ra_pool *pool, int64_t capacity, int32_t first_repetition,
                                      ra_trace **trace_out);
@@ -95,7 +96,7 @@ void ra_trace_destroy(ra_trace *trace);
  * Collective, before the first pass: one origin for the times of all ranks. Ranks of one host share
  * its clock, and agree exactly. Across hosts, ranks note when they leave a few barriers: the median
  * difference between a host's first rank and rank 0 is its clock's offset, right to about the time
- * that a barrier takes.
+ * that a barrier takes. Errors of collectives.
  */
 RA_CHECKED ra_status ra_trace_align(ra_trace *trace, ra_comm *comm);
 
@@ -108,8 +109,9 @@ int64_t ra_trace_untimed(const ra_trace *trace);
 
 /**
  * Record later passes in `trace`, which is borrowed; NULL: no more. If kernels run on a device, the
- * first call makes events there, twice ra_ring_trace_bound and at most 2^15; if that fails, a
- * warning says so, and times are the host's.
+ * first call makes events there, two for each event of a pass that the trace has room for
+ * (ra_ring_trace_bound, capacity) and at most 2^15; if that fails, a warning says so, and times are
+ * the host's.
  */
 void ra_ring_set_trace(ra_ring *ring, ra_trace *trace);
 /** Most events that one forward pass, and one backward pass where it is configured, make here. */
