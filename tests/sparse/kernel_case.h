@@ -86,6 +86,9 @@ ra_pattern_config kernel_long_pattern(void);
 /** Make scores rise from each block of KERNEL_RISE_KEYS keys to the next, of five at most: in base
    2 by 3, 9, 5 and 23, and a little more or less in each row. The scale becomes ln 2. */
 void kernel_problem_rise(kernel_problem *problem);
+/** Multiply queries and keys by 2^qk, values by 2^v and output gradients by 2^dout, and the scale
+   so that scores stay as they are. */
+void kernel_problem_shift(kernel_problem *problem, int qk, int v, int dout);
 void kernel_problem_free(kernel_problem *problem);
 
 /** Forward and, where the case has a dout, delta, backward, add and store. */

@@ -98,6 +98,22 @@ void kernel_problem_rise(kernel_problem *p)
     kernel_problem_solve(p);
 }
 
+void kernel_problem_shift(kernel_problem *p, int qk, int v, int dout)
+{
+    oracle_shape *const s = &p->c.shape;
+    int64_t const queries = s->batch * s->n * s->heads * s->dim;
+    int64_t const keys = s->batch * s->n * s->kv_heads * s->dim;
+    void *const tensors[] = {p->q, p->k, p->v, p->dout};
+    int64_t const counts[] = {queries, keys, keys, queries};
+    int const shifts[] = {qk, qk, v, dout};
+    s->scale = ldexp(s->scale != 0 ? s->scale : 1 / sqrt((double)s->dim), -2 * qk);
+    for (int i = 0; i < 4; ++i)
+        for (int64_t x = 0; x < counts[i]; ++x)
+            ra_dtype_store(p->c.dtype, tensors[i], x,
+                           ldexpf(ra_dtype_load(p->c.dtype, tensors[i], x), shifts[i]));
+    kernel_problem_solve(p);
+}
+
 void kernel_problem_free(kernel_problem *p)
 {
     for (int i = 0; i < 9; ++i)

@@ -229,6 +229,26 @@ Test(kernel, small_output_gradients_keep_their_accuracy)
     }
 }
 
+/* Output gradients times the scale are subnormal, or infinite; the results are ordinary numbers. */
+Test(kernel, gradients_do_not_pass_through_numbers_that_float32_does_not_hold)
+{
+    static const ra_dtype wide[] = {RA_F32, RA_BF16};
+    static const int shifts[][3] = {{46, 0, -50}, {-20, -92, 92}};
+    for (int i = 0; i < 4; ++i) {
+        const int *const by = shifts[i / 2];
+        kernel_case c = kernel_base_case();
+        c.dtype = wide[i % 2];
+        c.pattern.causal = true;
+        kernel_problem p = kernel_problem_make(&c);
+        kernel_problem_shift(&p, by[0], by[1], by[2]);
+        for (int t = 0; t < KERNEL_TABLE_COUNT; ++t) {
+            if (kernel_table(t) != NULL)
+                kernel_check_table(kernel_table(t), &p, "shifted exponents");
+        }
+        kernel_problem_free(&p);
+    }
+}
+
 /* In 16 bits, where a GPU's kernels rescale sums only if the top rises by more than 8 bits, unless
    gradients are wanted; for every dim that they are compiled for. */
 Test(kernel, rows_whose_scores_rise_late_are_one_softmax, .timeout = 6000)

@@ -4,9 +4,10 @@
  *     s  = k . q        dp = v . dout        p = 2^(s - lse)       ds = p (dp - delta)
  *     dq += ds k
  *
- * and dims in the two that sum over the queries of the tile: dk += ds q, dv += p dout. Packed
- * copies contain the factors scale and log2(e): q both, for s; dout and delta scale, for ds. Pairs
- * of bf16 are packed as they are, and their products multiplied.
+ * and dims in the two that sum over the queries of the tile: dk += ds q, dv += p dout. Panels of q
+ * contain the factors scale and log2(e), for s (pairs of bf16 are packed as they are, and their
+ * products multiplied). The scale of dq and dk multiplies sums of a tile, as on GPUs: dout times
+ * scale may leave float32's range where gradients do not. So ds k and ds q must fit.
  *
  * Threads form teams. A team works on one kv head of one batch at a time, in as many rounds as it
  * has members: in round r member m takes its share of the query chunks against share (m + r) % size
@@ -22,7 +23,7 @@
 
 /* Pack rows of the tile as panels, times `factor`, and in slices; rows without weight become 0.
    Returns whether all are finite. */
-static bool load_tile_rows(const backward_head *f, head_view view, double factor,
+static bool load_tile_rows(const backward_head *f, head_view view, float factor,
                            float *restrict panels, float *restrict slices)
 {
     const backward_scratch *s = &f->scratch;
@@ -38,7 +39,7 @@ static bool load_tile_rows(const backward_head *f, head_view view, double factor
             for (int32_t d = 0; d < f->dim_pad; d += LANES)
                 vec_store(slices + slice_offset(a + i, d) + d % PANEL, vec_load(row + d));
         }
-        rows_to_panel(s->rows, f->dim_pad, (float)factor, panels + panel_offset(a, f->dim_pad));
+        rows_to_panel(s->rows, f->dim_pad, factor, panels + panel_offset(a, f->dim_pad));
     }
     return check_is_finite(check);
 }
@@ -47,9 +48,8 @@ static bool load_tile_rows(const backward_head *f, head_view view, double factor
 static void load_tile_floats(backward_head *f)
 {
     const backward_scratch *s = &f->scratch;
-    double const scale = (double)f->step->shape.scale;
-    bool const queries = load_tile_rows(f, f->q, scale * LOG2_E, s->query, s->query_rows);
-    bool const douts = load_tile_rows(f, f->dout, scale, s->dout, s->dout_rows);
+    bool const queries = load_tile_rows(f, f->q, f->factor, s->query, s->query_rows);
+    bool const douts = load_tile_rows(f, f->dout, 1, s->dout, s->dout_rows);
     f->tile_finite = queries && douts;
     f->has_floats = true;
 }
@@ -57,14 +57,13 @@ static void load_tile_floats(backward_head *f)
 static void load_backward_tile(backward_head *f, const ra_tile *tile)
 {
     const backward_scratch *s = &f->scratch;
-    double const scale = (double)f->step->shape.scale;
     int32_t const rows = panel_rows(tile->q_count);
     memset(s->dq, 0, sizeof(float) * (size_t)(rows * f->dim_pad));
     for (int32_t a = 0; a < rows; ++a) {
         int64_t const row = a < tile->q_count ? tile_row(tile, a) : -1;
         bool const dead = row < 0 || f->lse[row] == -INFINITY; /* weight 0, whatever it holds */
         s->lse[a] = dead ? INFINITY : (float)((double)f->lse[row] * LOG2_E);
-        s->delta[a] = dead ? 0 : (float)((double)f->delta[row] * scale);
+        s->delta[a] = dead ? 0 : f->delta[row];
     }
     f->tile = tile;
     f->has_floats = f->has_pairs = false;
@@ -81,9 +80,10 @@ static void add_tile_dq(const backward_head *f)
 {
     const ra_tile *tile = f->tile;
     const backward_scratch *s = &f->scratch;
+    vec const scale = vec_splat(f->step->shape.scale);
     for (int32_t a = 0; a < tile->q_count; a += LANES) {
         int32_t const rows = ra_hd_min(LANES, tile->q_count - a);
-        panel_to_rows(s->dq + panel_offset(a, f->dim_pad), f->dim_pad, vec_splat(1.0f), s->rows);
+        panel_to_rows(s->dq + panel_offset(a, f->dim_pad), f->dim_pad, scale, s->rows);
         for (int32_t i = 0; i < rows; ++i) {
             if (s->lse[a + i] != INFINITY) /* no weight: no gradient */
                 add_row(s->rows + (int64_t)i * f->dim_pad, f->dim,
@@ -110,8 +110,9 @@ static void backward_by_floats(const backward_head *f, const ra_run *run, key_bl
         else
             backward_panel(1, f, block, &panel);
     }
-    fold_block(f, run, block, &(fold_sum){s->dscore, s->query_rows, f->dk, f->k});
-    fold_block(f, run, block, &(fold_sum){s->weight, s->dout_rows, f->dv, f->v});
+    fold_block(f, run, block,
+               &(fold_sum){s->dscore, s->query_rows, f->step->shape.scale, f->dk, f->k});
+    fold_block(f, run, block, &(fold_sum){s->weight, s->dout_rows, 1, f->dv, f->v});
 }
 
 static void backward_block(backward_head *f, const ra_run *run, key_block *block)

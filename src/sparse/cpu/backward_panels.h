@@ -9,10 +9,10 @@ enum { TILE_PANELS = RA_TILE_ROWS_MAX / PANEL, WEIGHT_PANEL = KEY_BLOCK_ROWS * P
 
 /* Scratch of one thread. */
 typedef struct backward_scratch {
-    float *query, *dout;            /* panels of a tile, scaled */
+    float *query, *dout;            /* panels of a tile; queries are scaled */
     float *query_rows, *dout_rows;  /* as they are, in slices: [dims / PANEL][tile rows][PANEL] */
     float *dq;                      /* panels of a tile */
-    float *lse, *delta;             /* [tile rows]: log2, and times scale */
+    float *lse, *delta;             /* [tile rows]; lse: log2 */
     float *key, *value;             /* [KEY_BLOCK_ROWS][dim_pad] */
     float *key_columns;             /* [dim_pad / PRODUCT_ROWS][KEY_BLOCK_ROWS][PRODUCT_ROWS] */
     float *weight, *dscore;         /* [TILE_PANELS][KEY_BLOCK_ROWS][PANEL] */
@@ -152,6 +152,7 @@ RA_INLINE void backward_panel(int vecs, const backward_head *f, const key_block 
 typedef struct fold_sum {
     const float *weight; /* p or ds: [TILE_PANELS][KEY_BLOCK_ROWS][PANEL], or bf16 in their place */
     const void *rows;    /* dout or queries, in slices */
+    float factor;        /* of the sum */
     head_view gradient;  /* gets it: dv or dk */
     head_view ahead;     /* values or keys, read for the next block */
 } fold_sum;
@@ -164,19 +165,19 @@ static inline int64_t pair_slice_offset(int32_t a, int64_t d)
 }
 #endif
 
-/* The first `dims` floats of vectors are added to a row. */
-RA_INLINE void add_vecs(int vecs, const vec *from, int32_t dims, float *restrict to)
+/* The first `dims` floats of vectors, times a factor, are added to a row. */
+RA_INLINE void add_vecs(int vecs, const vec *from, float factor, int32_t dims, float *restrict to)
 {
     if (dims == vecs * LANES) {
 #pragma GCC unroll 2
         for (int v = 0; v < vecs; ++v)
-            vec_store(to + v * LANES, vec_load(to + v * LANES) + from[v]);
+            vec_store(to + v * LANES, vec_load(to + v * LANES) + from[v] * factor);
         return;
     }
     float values[PANEL];
 #pragma GCC unroll 2
     for (int v = 0; v < vecs; ++v)
-        vec_store(values + v * LANES, from[v]);
+        vec_store(values + v * LANES, from[v] * factor);
     add_row(values, dims, to);
 }
 
@@ -208,6 +209,8 @@ static void fold_key_live(const backward_head *f, const ra_run *run, const key_b
         for (int32_t i = 0; i < dims; ++i)
             sums[i] += w * row[i];
     }
+    for (int32_t i = 0; i < dims; ++i)
+        sums[i] *= fold->factor;
     add_row(sums, dims, (float *)run_row(fold->gradient, run, b) + d);
 }
 
@@ -245,7 +248,8 @@ RA_INLINE void fold_keys(int vecs, bool pairs, const backward_head *f, const ra_
 #pragma GCC unroll 8
     for (int r = 0; r < PRODUCT_ROWS; ++r) {
         if (r < keys)
-            add_vecs(vecs, sums[r], dims, (float *)run_row(fold->gradient, run, b + r) + d);
+            add_vecs(vecs, sums[r], fold->factor, dims,
+                     (float *)run_row(fold->gradient, run, b + r) + d);
     }
 }
 
@@ -266,8 +270,12 @@ static void fold_keys_amx(const backward_head *f, const ra_run *run, const key_b
         amx_add(fold->weight + (int64_t)(a0 / PANEL) * WEIGHT_PANEL + k * PANEL, PANEL,
                 (const pair_mem *)fold->rows + pair_slice_offset(a0, d), PANEL);
     amx_store(sums);
-    for (int32_t r = 0; r < keys; ++r)
-        add_row(sums + r * PANEL, dims, (float *)run_row(fold->gradient, run, b + r) + d);
+    for (int32_t r = 0; r < keys; ++r) {
+        const float *const from = sums + r * PANEL;
+        vec const row[PRODUCT_VECS] = {vec_load(from), vec_load(from + LANES)};
+        add_vecs(PRODUCT_VECS, row, fold->factor, dims,
+                 (float *)run_row(fold->gradient, run, b + r) + d);
+    }
 }
 #endif
 
@@ -343,11 +351,11 @@ static bool load_tile_pairs(const backward_head *f, head_view view, pair_mem *re
     return pair_check_passes(&check);
 }
 
-/* As gradient_of_scores, from products without their factors; for values that become bf16. */
+/* As gradient_of_scores, from scores without their factor; for values that become bf16. */
 RA_INLINE void gradient_of_products(int vecs, int32_t n, const backward_head *f, int32_t a0,
                                     float *restrict weight, float *restrict dscore)
 {
-    float const scale = f->step->shape.scale, factor = f->factor;
+    float const factor = f->factor;
     for (int v = 0; v < vecs; ++v) {
         vec const row_lse2 = vec_load(f->scratch.lse + a0 + v * LANES);
         vec const row_delta = vec_load(f->scratch.delta + a0 + v * LANES);
@@ -356,7 +364,7 @@ RA_INLINE void gradient_of_products(int vecs, int32_t n, const backward_head *f,
             float *const ds_at = dscore + (int64_t)k * PANEL + v * LANES;
             vec const p = vec_exp2_short(vec_load(p_at) * factor - row_lse2);
             vec_store(p_at, p);
-            vec_store(ds_at, p * (vec_load(ds_at) * scale - row_delta));
+            vec_store(ds_at, p * (vec_load(ds_at) - row_delta));
         }
     }
 }
@@ -428,8 +436,9 @@ static bool backward_by_pairs(const backward_head *f, const ra_run *run, key_blo
         else
             backward_panel_pairs(1, f, block, &panel);
     }
-    fold_block(f, run, block, &(fold_sum){s->dscore, s->query_row_pairs, f->dk, f->k});
-    fold_block(f, run, block, &(fold_sum){s->weight, s->dout_row_pairs, f->dv, f->v});
+    fold_block(f, run, block,
+               &(fold_sum){s->dscore, s->query_row_pairs, f->step->shape.scale, f->dk, f->k});
+    fold_block(f, run, block, &(fold_sum){s->weight, s->dout_row_pairs, 1, f->dv, f->v});
     return true;
 }
 #endif
