@@ -19,8 +19,8 @@ extern const char *const ra_result_names[RA_RESULT_COUNT]; /* "o", "lse", "dq", 
  * A row's size is its norm, or more where right arithmetic leaves a larger error: if terms cancel
  * (a query that sees one key has dq = 0), 1/4 of the root sum of squares of the terms that kernels
  * round to 16 bits; and what float32's bound allows in proportion to all terms and, above
- * RA_VERIFY_SCORE, to the scores. lse's error is divided by as much as float32's bound then passes
- * the dtype's.
+ * RA_VERIFY_SCORE (a few weights: below it, too), to the scores. lse's error is divided by as much
+ * as float32's bound of such scores passes the dtype's.
  */
 typedef struct ra_errors {
     union {

@@ -17,6 +17,7 @@ typedef struct key_sums {
        bits, of a delta whose p are rounded. Of linear attention, what delta takes from dk. */
     double dk_aside[RA_HEAD_DIM_MAX];
     double dv_norms;             /* sum of p |do| */
+    double dk_few, dv_few;       /* sums of score_square times the square of a query's terms */
     ra_verify_size of_dk, of_dv; /* growth: each query's times its terms, summed up */
     double seen;                 /* by so many queries that were added */
     double nonfinite;            /* queries whose inputs, or what they see, hold NaN or Inf */
@@ -99,7 +100,8 @@ static ra_status take_from_run(const ra_verify_job *job, int64_t batch, int32_t 
                                                  INFINITY); /* of which nothing is known */
         ra_reference_size_delta(&rows[i], out_norm, config->head_dim);
         rows[i].delta_noise = rows[i].delta_size; /* of an o that is rounded */
-        rows[i].of_out.growth = 1;                /* lse is the run's own, so it has no error */
+        rows[i].score_square = 0;                 /* lse is the run's own, so it has no error */
+        rows[i].growth = 1;
         if (job->has_lse)
             status =
                 ra_verify_load(&job->results->lse, (batch * config->heads + head) * own + locals[i],
@@ -122,7 +124,7 @@ static bool can_add(const ra_reference_row *row, key_sums *sums)
  * `least_slope`: as p and slope, see ra_verify_least.
  */
 typedef struct key_term {
-    double p, slope, least, least_slope, dp, growth;
+    double p, slope, least, least_slope, dp, growth, score_square;
 } key_term;
 
 static void add_sizes(const ra_reference_row *row, const sampled_key *key, const key_term *term,
@@ -133,6 +135,8 @@ static void add_sizes(const ra_reference_row *row, const sampled_key *key, const
     double const dp_size = ra_reference_product_size(term->dp, row->dout_norm, key->v_norm, dim);
     double const sides = 2 * (dp_size * dp_size + row->delta_size * row->delta_size);
     double const difference = term->dp - row->delta;
+    sums->dk_few += term->score_square * slope * sides * slope * sides;
+    sums->dv_few += term->score_square * p * dout * p * dout;
     sums->of_dk.terms += slope * sides;
     sums->of_dk.rounded += slope * (difference * difference + row->delta_noise * row->delta_noise);
     sums->of_dk.least += term->least_slope * term->least_slope * sides;
@@ -168,7 +172,9 @@ static void add_row(const ra_reference *reference, const ra_reference_row *row,
                           .least = least,
                           .least_slope = least * q_norm,
                           .dp = dp,
-                          .growth = fmax(ra_reference_growth(score_size, dim), row->of_out.growth)},
+                          .growth = fmax(ra_reference_growth(score_size, dim), row->growth),
+                          .score_square =
+                              fmax(ra_reference_score_square(score_size, dim), row->score_square)},
               dim, sums);
 }
 
@@ -259,14 +265,21 @@ static ra_status add_head(const ra_verify_job *job, bool lse_from_run, int32_t h
 
 /* ---- comparing ------------------------------------------------------------------------------- */
 
-/* The means of what its terms bring, and for linear attention both sums of dk, made by states. What
-   rounding to 16 bits leaves is as alike from query to query as these are: by do, which dv sums. */
+/* The mean of what terms bring, and more where these are few. */
+static double key_growth(const ra_verify_size *size, double few)
+{
+    double const square = size->terms * size->terms;
+    double const more = square > 0 && isfinite(square) ? few / square : 0;
+    return size->terms > 0 ? size->growth / size->terms + RA_REFERENCE_FEW * more : 1;
+}
+
+/* Its growth, and for linear attention both sums of dk, made by states. What rounding to 16 bits
+   leaves is as alike from query to query as these are: by do, which dv sums. */
 static void end_key(key_sums *key, const ra_config *config)
 {
     int32_t const dim = config->head_dim;
-    ra_verify_size *const sizes[] = {&key->of_dk, &key->of_dv};
-    for (int i = 0; i < 2; ++i)
-        sizes[i]->growth = sizes[i]->terms > 0 ? sizes[i]->growth / sizes[i]->terms : 1;
+    key->of_dk.growth = key_growth(&key->of_dk, key->dk_few);
+    key->of_dv.growth = key_growth(&key->of_dv, key->dv_few);
     double const dv = ra_reference_dot(key->dv, key->dv, dim);
     double const lean = ra_reference_sum_lean(sqrt(dv), key->dv_norms, key->seen);
     double const aside = ra_reference_dot(key->dk_aside, key->dk_aside, dim);

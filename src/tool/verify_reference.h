@@ -4,7 +4,7 @@
 
 #include "verify.h"
 
-enum { RA_REFERENCE_ROWS = 32, RA_REFERENCE_KEYS = 512 };
+enum { RA_REFERENCE_ROWS = 32, RA_REFERENCE_KEYS = 512, RA_REFERENCE_FEW = 10 };
 
 /*
  * What the terms of a row of a result say of the error that right arithmetic leaves in it: squares
@@ -18,7 +18,7 @@ typedef struct ra_verify_size {
     double least;    /* as `terms`, as if every weight were ra_verify_least */
     /* How float32's own error grows, squared: (score / RA_VERIFY_SCORE)^2, above RA_VERIFY_DIM
        times dim / RA_VERIFY_DIM, and at least 1. A weight of a key has its row's, or its own if
-       that is more. */
+       that is more. Where few weights make up the row, more: see RA_REFERENCE_FEW. */
     double growth;
 } ra_verify_size;
 
@@ -40,6 +40,7 @@ typedef struct ra_reference_row {
     double q_norm, dout_norm;       /* as loaded; dout_norm: if that is */
     double delta_size, delta_noise; /* noise: what rounding of each p leaves in delta */
     double out_lean, delta_lean;    /* see ra_reference_sum_lean; its factor on out */
+    double score_square, growth;    /* of its scores: see ra_reference_score_square, _growth */
     ra_verify_size of_out, of_dq;
     bool nonfinite;   /* NaN or Inf in the row or in what it sees; the rest is undefined */
     double top, sum;  /* online softmax */
@@ -120,7 +121,14 @@ double ra_reference_product_lean(double product, double x_norm, double y_norm, i
 double ra_reference_sum_lean(double sum_norm, double sum_of_norms, double terms);
 /** A score's size, for its growth: more where its products are alike, too. */
 double ra_reference_score_size(double score, double q_norm, double k_norm, int32_t dim);
-/** ra_verify_size.growth, from a score's size. */
+/**
+ * What the square of float32's bound is multiplied by for a score of that size. The usual error of
+ * scores is three quarters of it, and a single one's often passes it: where n weights make up a
+ * row, RA_REFERENCE_FEW / n of this is added to the growth, beyond which one row in 10^4 to 10^5
+ * is.
+ */
+double ra_reference_score_square(double score_size, int32_t dim);
+/** What of ra_verify_size.growth is that of scores: the same, and at least 1. */
 double ra_reference_growth(double score_size, int32_t dim);
 void ra_reference_begin_row(ra_reference_row *row, int32_t dim);
 /** A key's share of weighed and seen, for of_out. */

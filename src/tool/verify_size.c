@@ -40,10 +40,15 @@ double ra_reference_score_size(double score, double q_norm, double k_norm, int32
     return ra_reference_product_size(score, q_norm, k_norm, dim) * fmax(1, like);
 }
 
-double ra_reference_growth(double score_size, int32_t dim)
+double ra_reference_score_square(double score_size, int32_t dim)
 {
     double const by = score_size / RA_VERIFY_SCORE;
-    return fmax(1, by * by * fmax(1, (double)dim / RA_VERIFY_DIM));
+    return by * by * fmax(1, (double)dim / RA_VERIFY_DIM);
+}
+
+double ra_reference_growth(double score_size, int32_t dim)
+{
+    return fmax(1, ra_reference_score_square(score_size, dim));
 }
 
 void ra_reference_begin_row(ra_reference_row *row, int32_t dim)
@@ -84,12 +89,17 @@ void ra_reference_end_out(ra_reference_row *row, double inverse, double least, d
     double const terms = inverse * inverse * row->weighed.v;
     double const out = ra_reference_dot(row->out, row->out, dim);
     double const keys = row->sum > 0 ? row->sum * row->sum / row->weighed.one : 0;
+    double const several = fmax(0, fmin(1, keys - 1)); /* a weight that is alone is 1 */
+    double const few = several > 0 ? several / keys : 0;
     row->out_lean = ra_reference_sum_lean(sqrt(out), inverse * row->sum_v, keys);
-    row->of_out = (ra_verify_size){.terms = terms,
-                                   .coherent = row->out_lean * row->out_lean * out,
-                                   .rounded = terms,
-                                   .least = inverse * inverse * least * least * row->seen.v,
-                                   .growth = ra_reference_growth(score_size, dim)};
+    row->score_square = ra_reference_score_square(score_size, dim);
+    row->growth = ra_reference_growth(score_size, dim);
+    row->of_out =
+        (ra_verify_size){.terms = terms,
+                         .coherent = row->out_lean * row->out_lean * out,
+                         .rounded = terms,
+                         .least = inverse * inverse * least * least * row->seen.v,
+                         .growth = row->growth + RA_REFERENCE_FEW * few * row->score_square};
 }
 
 void ra_reference_size_delta(ra_reference_row *row, double out_norm, int32_t dim)

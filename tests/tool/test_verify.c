@@ -621,6 +621,45 @@ Test(verify, errors_of_float32_may_grow_with_the_scores)
         }
 }
 
+/* All keys are one, so that a query's weights are all the same. A score of 8 is usually off by
+   three quarters of the bound, but one in six by more than all of it; a weight that is alone is 1.
+ */
+Test(verify, errors_of_float32_may_be_larger_where_few_weights_make_up_a_row)
+{
+    static const struct {
+        double scores;
+        const char *window;
+        double off;
+        bool o, dv;
+    } cases[] = {{1, "left: 0, right: 0", 4e-6, false, false},
+                 {8, "left: 0, right: 0", 4e-6, false, true},
+                 {8, "left: 0, right: 0", 4e-5, false, false},
+                 {8, "left: 1, right: 0", 4e-6, true, true},
+                 {8, "left: 1, right: 0", 4e-5, false, false},
+                 {8, "left: 15, right: 15", 4e-6, false, false}};
+    for (int i = 0; i < 6; ++i) {
+        inputs in = small_inputs(RA_F32, NULL);
+        for (int x = 0; x < in.counts[0]; ++x)
+            in.data[0][x] *= cases[i].scores;
+        for (int x = 0; x < in.counts[1]; ++x)
+            in.data[1][x] = in.data[1][x % 8];
+        verify_job job = {.config =
+                              parse_config("shape: {seq: 16, heads: 4, kv_heads: 2, head_dim: 8,"
+                                           " dtype: f32}\npattern: {window: {%s}}\n"
+                                           "job: {backward: true, %s}",
+                                           cases[i].window, inputs_write(&in))};
+        verify_job_open(&job);
+        multiply(job.o, 16 * 4 * 8, 1 + cases[i].off);
+        multiply(job.dv, 16 * 2 * 8, 1 + cases[i].off);
+        ra_errors const errors = verify_job_run(&job, 2);
+        ra_errors const bounds = ra_error_bounds(RA_F32, 8);
+        cr_expect_eq(errors.o <= bounds.o, cases[i].o, "o %g of %d", errors.o, i);
+        cr_expect_eq(errors.dv <= bounds.dv, cases[i].dv, "dv %g of %d", errors.dv, i);
+        verify_job_close(&job);
+        ra_config_fini(&job.config);
+    }
+}
+
 /* Token 0 of head 0 alone has scores of 1e9: of it, and of the key it sees, nothing is known. */
 Test(verify, rows_with_scores_that_float32_cannot_tell_apart_excuse_no_others)
 {
