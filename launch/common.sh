@@ -169,8 +169,10 @@ set_mpi_environment() {
     export OMPI_MCA_hwloc_base_binding_policy="${OMPI_MCA_hwloc_base_binding_policy:-none}"
     export PRTE_MCA_rmaps_default_mapping_policy="${PRTE_MCA_rmaps_default_mapping_policy:-slot:oversubscribe}"
     export PRTE_MCA_hwloc_default_binding_policy="${PRTE_MCA_hwloc_default_binding_policy:-none}"
+    # Who waits must not keep busy a core that another needs: ranks, and threads of OpenMP.
     if [ "$ranks" -gt "$(nproc)" ]; then
         export OMPI_MCA_mpi_yield_when_idle="${OMPI_MCA_mpi_yield_when_idle:-1}"
+        export OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-passive}"
     fi
     # Where one interface has IPv4 and IPv6 addresses, release 5 finds (by netlink) that its ranks
     # cannot reach each other over TCP, and says so in many lines, though they share memory.

@@ -7,7 +7,9 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -21,6 +23,8 @@ void ra_place_read(ra_place *place_out)
     ra_topology topology;
     ra_place place = {.attach = RA_PLACE_ATTACH_UNTRIED, .ptrace_scope = -1};
     probe = getpid();
+    const char *const policy = getenv("OMP_WAIT_POLICY");
+    place.omp_is_passive = policy != NULL && strcasecmp(policy, "passive") == 0;
     place.pid = probe;
     place.probe = (int64_t)(intptr_t)&probe;
     (void)ra_kernel_value("", "/proc/sys/kernel/yama", "ptrace_scope", "", 1, &place.ptrace_scope);

@@ -31,6 +31,7 @@ typedef struct ra_place {
     int64_t allowed_cores;        /* of the cpuset */
     int64_t quota_cpus;           /* of the cgroup, rounded down, at least 1; 0: none */
     int64_t domains, domain_type; /* usable parts that deserve a rank each; ra_domain_type */
+    int64_t omp_is_passive;       /* its threads give their core away while they wait */
     int64_t yields_when_idle, copies_once; /* ra_answer */
     int64_t pid, probe;                    /* probe: an address where this process holds its pid */
     int64_t attach;       /* how reading another rank's probe went: 0, an errno, or UNTRIED */

@@ -80,14 +80,16 @@ static bool is_crowded(const host *h)
     return h->threads > h->cores;
 }
 
+/* OpenMP's threads keep their cores busy while they wait for each other, unless told otherwise. */
 static void judge_crowd(const host *h, ra_placement_finding *finding)
 {
+    bool const spins = h->threads > h->count && !h->places[h->first].omp_is_passive;
     if (is_crowded(h))
         find(finding,
              "%d rank%s with %lld threads in all share %lld core%s of host %s: fewer ranks, or "
-             "fewer compute.threads, are faster",
+             "fewer compute.threads, are faster%s",
              h->count, ra_plural(h->count), (long long)h->threads, (long long)h->cores,
-             ra_plural(h->cores), h->name);
+             ra_plural(h->cores), h->name, spins ? ", or at least OMP_WAIT_POLICY=passive" : "");
 }
 
 /* Threads that a rank has, or would have if it were not bound. */

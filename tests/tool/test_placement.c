@@ -72,8 +72,17 @@ Test(placement, finds_more_threads_than_cores)
         places[r] = place_of(0, 8, 0, 8, 3);
     expect_faults(3, false, BIT(RA_PLACEMENT_CROWDED));
     expect_line(RA_PLACEMENT_CROWDED, "3 ranks with 9 threads in all share 8 cores of host h0");
+    expect_line(RA_PLACEMENT_CROWDED, "OMP_WAIT_POLICY=passive");
     for (int r = 0; r < 3; r++)
-        places[r].threads = 2;
+        places[r].omp_is_passive = 1;
+    expect_faults(3, false, BIT(RA_PLACEMENT_CROWDED));
+    cr_expect_null(strstr(findings[RA_PLACEMENT_CROWDED].line, "OMP_WAIT_POLICY"));
+    for (int r = 0; r < 3; r++)
+        places[r] = place_of(0, 2, 0, 2, 1);
+    expect_faults(3, false, BIT(RA_PLACEMENT_CROWDED));
+    cr_expect_null(strstr(findings[RA_PLACEMENT_CROWDED].line, "OMP_WAIT_POLICY"));
+    for (int r = 0; r < 3; r++)
+        places[r] = place_of(0, 8, 0, 8, 2);
     expect_faults(3, false, 0);
     for (int r = 0; r < 3; r++)
         places[r].quota_cpus = 5; /* fewer CPUs' time than cores */
