@@ -29,6 +29,7 @@ typedef struct kernel_problem {
     void *q, *k, *v, *dout; /* stored in the dtype */
     oracle_outputs want;
     double *memory[9];
+    int shift; /* of dq and dk against dout, by kernel_problem_shift: a power of two */
 } kernel_problem;
 
 /* What a table made of it, in the order of the sequence and in the dtype; lse float32. */
@@ -101,7 +102,8 @@ void kernel_check(const ra_kernel_ops *ops, const kernel_problem *problem,
 /** kernel_run and kernel_check; and again, of several steps with state for all rows, of a GPU's
     table by its other way backward, and in 16 bits forward only, as if no gradients were wanted. */
 void kernel_check_table(const ra_kernel_ops *ops, kernel_problem *problem, const char *what);
-/** Every table of this machine on one case. */
+/** Every table of this machine on one problem, or one case. */
+void kernel_check_problem(kernel_problem *problem, const char *what);
 void kernel_check_case(const kernel_case *c, const char *what);
 
 #endif
