@@ -138,7 +138,7 @@ static const char markdown_head[] =
     "  (`shape: {seq: 4096}`). A key given twice is an error; so is a section left empty "
     "(`shape:`)\n"
     "  after keys of it, which it would undo, an unknown key, a value that is out of range, a\n"
-    "  combination that cannot be run, and an option that another key leaves without effect, "
+    "  combination that cannot be run, and an option of a feature that another key turns off, "
     "unless\n"
     "  that key is given over it, as a variant is over the file: then the option gets its "
     "default.\n"

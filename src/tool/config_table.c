@@ -163,7 +163,7 @@ const ra_config_key ra_config_keys[] = {
      AT(rounds), RANGE(1, RA_ROUNDS_MAX), .zero_name = "auto"},
 
     {"memory.limit", RA_KEY_BYTES, "none",
-     "bytes that a rank may take; none: its share of what the machine has", AT(limit_bytes),
+     "bytes that a rank may take; none: its share of what is free when the job begins, on hosts less 2 %", AT(limit_bytes),
      RANGE(1, BYTES_MAX), .zero_name = "none"},
     {"memory.pool.mode", RA_KEY_CHOICE, "size_class",
      "what keeps freed memory for later use; driver: a CUDA device's own pool; "
@@ -190,7 +190,7 @@ const ra_config_key ra_config_keys[] = {
     {"compute.threads", RA_KEY_INT32, "auto",
      "threads per rank; auto: the cores of this process over the ranks that share them",
      AT(threads), RANGE(1, 4096), .zero_name = "auto"},
-    {"compute.isa", RA_KEY_CHOICE, "auto", "instruction set; auto: the best of this machine; on GPUs sm_90a, forward by wgmma, where compute capability (9.0), head_dim and 16 bits allow, else sm_80; sm_90a_backward, never run on a GPU so far: in bf16 backward by wgmma, too",
+    {"compute.isa", RA_KEY_CHOICE, "auto", "instruction set; auto: the best of this machine; on GPUs sm_90a, forward by wgmma, where compute capability (9.0), head_dim and 16 bits allow, else sm_80; sm_90a_backward, never run on a GPU so far: in bf16 with these head_dims, and not deterministic, backward by wgmma, too",
      AT(isa), .choices = isas},
     {"compute.deterministic", RA_KEY_BOOL, "false", "repeated runs agree bit for bit; on CPUs they always do for a given number of threads; on GPUs this costs time backward in bf16 up to head_dim 128 alone",
      AT(deterministic)},
@@ -209,8 +209,8 @@ const ra_config_key ra_config_keys[] = {
     {"job.backward", RA_KEY_BOOL, "false", "compute gradients too", AT(backward)},
     {"job.verify", RA_KEY_BOOL, "false", "recompute sampled rows in float64 and compare",
      AT(verify)},
-    {"job.repeat", RA_KEY_INT32, "1", "timed repetitions", AT(repeat), RANGE(1, 1000000)},
-    {"job.warmup", RA_KEY_INT32, "0", "repetitions before those that are timed", AT(warmup),
+    {"job.repeat", RA_KEY_INT32, "1", "timed repetitions; of bench and ablate the most, which end once times agree (without this key 50, or 10 s); not of probe", AT(repeat), RANGE(1, 1000000)},
+    {"job.warmup", RA_KEY_INT32, "0", "repetitions before those that are timed; of bench and ablate 1 without this key", AT(warmup),
      RANGE(0, 1000000)},
     {"job.seed", RA_KEY_UINT64, "0", "seed of random tensors, and of which rows are sampled", AT(seed)},
 };
