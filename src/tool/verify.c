@@ -295,8 +295,8 @@ static ra_status compare_query(const ra_verify_job *job, int64_t batch, int32_t 
         double found = 0;
         status = ra_verify_load(&job->results->lse, (batch * config->heads + head) * own + local, 1,
                                 &found);
-        *worst_lse =
-            fmax(*worst_lse, lse_share(lse_error(found, row->lse), row->growth, job->bounds.lse));
+        *worst_lse = fmax(*worst_lse, lse_share(lse_error(found, row->lse),
+                                                fmax(1, row->score_square), job->bounds.lse));
     }
     if (status == RA_OK && job->has_gradients)
         status = ra_verify_compare(&job->results->dq, first, row->dq, config->head_dim, &row->of_dq,

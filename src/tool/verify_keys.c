@@ -101,7 +101,6 @@ static ra_status take_from_run(const ra_verify_job *job, int64_t batch, int32_t 
         ra_reference_size_delta(&rows[i], out_norm, config->head_dim);
         rows[i].delta_noise = rows[i].delta_size; /* of an o that is rounded */
         rows[i].score_square = 0;                 /* lse is the run's own, so it has no error */
-        rows[i].growth = 1;
         if (job->has_lse)
             status =
                 ra_verify_load(&job->results->lse, (batch * config->heads + head) * own + locals[i],
@@ -124,7 +123,7 @@ static bool can_add(const ra_reference_row *row, key_sums *sums)
  * `least_slope`: as p and slope, see ra_verify_least.
  */
 typedef struct key_term {
-    double p, slope, least, least_slope, dp, growth, score_square;
+    double p, slope, least, least_slope, dp, score_square;
 } key_term;
 
 static void add_sizes(const ra_reference_row *row, const sampled_key *key, const key_term *term,
@@ -134,18 +133,18 @@ static void add_sizes(const ra_reference_row *row, const sampled_key *key, const
     double const slope = term->slope * term->slope;
     double const dp_size = ra_reference_product_size(term->dp, row->dout_norm, key->v_norm, dim);
     double const sides = 2 * (dp_size * dp_size + row->delta_size * row->delta_size);
-    double const difference = term->dp - row->delta;
+    double const difference = term->dp - row->delta, growth = fmax(1, term->score_square);
     sums->dk_few += term->score_square * slope * sides * slope * sides;
     sums->dv_few += term->score_square * p * dout * p * dout;
     sums->of_dk.terms += slope * sides;
     sums->of_dk.rounded += slope * (difference * difference + row->delta_noise * row->delta_noise);
     sums->of_dk.least += term->least_slope * term->least_slope * sides;
-    sums->of_dk.growth += term->growth * slope * sides;
+    sums->of_dk.growth += growth * slope * sides;
     sums->dv_norms += term->p * row->dout_norm;
     sums->of_dv.terms += p * dout;
     sums->of_dv.rounded += p * dout;
     sums->of_dv.least += term->least * term->least * dout;
-    sums->of_dv.growth += term->growth * p * dout;
+    sums->of_dv.growth += growth * p * dout;
     sums->seen += 1;
 }
 
@@ -172,7 +171,6 @@ static void add_row(const ra_reference *reference, const ra_reference_row *row,
                           .least = least,
                           .least_slope = least * q_norm,
                           .dp = dp,
-                          .growth = fmax(ra_reference_growth(score_size, dim), row->growth),
                           .score_square =
                               fmax(ra_reference_score_square(score_size, dim), row->score_square)},
               dim, sums);
@@ -195,8 +193,7 @@ static void add_row_linear(const ra_reference *reference, const ra_reference_row
         slope_size += slope * slope;
     }
     ra_reference_add(p, row->dout, sums->dv, dim);
-    add_sizes(row, key, &(key_term){.p = p, .slope = sqrt(slope_size), .dp = dp, .growth = 1}, dim,
-              sums);
+    add_sizes(row, key, &(key_term){.p = p, .slope = sqrt(slope_size), .dp = dp}, dim, sums);
 }
 
 /* The rows in reference->rows, each of which sees a key of the group. */

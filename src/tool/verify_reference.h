@@ -40,7 +40,7 @@ typedef struct ra_reference_row {
     double q_norm, dout_norm;       /* as loaded; dout_norm: if that is */
     double delta_size, delta_noise; /* noise: what rounding of each p leaves in delta */
     double out_lean, delta_lean;    /* see ra_reference_sum_lean; its factor on out */
-    double score_square, growth;    /* of its scores: see ra_reference_score_square, _growth */
+    double score_square;            /* of its scores: see ra_reference_score_square */
     ra_verify_size of_out, of_dq;
     bool nonfinite;   /* NaN or Inf in the row or in what it sees; the rest is undefined */
     double top, sum;  /* online softmax */
@@ -122,14 +122,12 @@ double ra_reference_sum_lean(double sum_norm, double sum_of_norms, double terms)
 /** A score's size, for its growth: more where its products are alike, too. */
 double ra_reference_score_size(double score, double q_norm, double k_norm, int32_t dim);
 /**
- * What the square of float32's bound is multiplied by for a score of that size. The usual error of
- * scores is three quarters of it, and a single one's often passes it: where n weights make up a
- * row, RA_REFERENCE_FEW / n of this is added to the growth, beyond which one row in 10^4 to 10^5
- * is.
+ * What the square of float32's bound is multiplied by for a score of that size, if that is more
+ * than 1: a row's growth, but for what few weights add. Scores are usually off by three quarters of
+ * that, and single ones often by more than all of it: where n weights make up a row, its growth is
+ * RA_REFERENCE_FEW / n times this larger, and one row in 10^4 to 10^5 is beyond.
  */
 double ra_reference_score_square(double score_size, int32_t dim);
-/** What of ra_verify_size.growth is that of scores: the same, and at least 1. */
-double ra_reference_growth(double score_size, int32_t dim);
 void ra_reference_begin_row(ra_reference_row *row, int32_t dim);
 /** A key's share of weighed and seen, for of_out. */
 void ra_reference_add_out(ra_reference_row *row, double weight, double v_norm);

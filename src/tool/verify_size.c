@@ -46,11 +46,6 @@ double ra_reference_score_square(double score_size, int32_t dim)
     return by * by * fmax(1, (double)dim / RA_VERIFY_DIM);
 }
 
-double ra_reference_growth(double score_size, int32_t dim)
-{
-    return fmax(1, ra_reference_score_square(score_size, dim));
-}
-
 void ra_reference_begin_row(ra_reference_row *row, int32_t dim)
 {
     memset(row->out, 0, (size_t)dim * sizeof(double));
@@ -93,13 +88,12 @@ void ra_reference_end_out(ra_reference_row *row, double inverse, double least, d
     double const few = several > 0 ? several / keys : 0;
     row->out_lean = ra_reference_sum_lean(sqrt(out), inverse * row->sum_v, keys);
     row->score_square = ra_reference_score_square(score_size, dim);
-    row->growth = ra_reference_growth(score_size, dim);
-    row->of_out =
-        (ra_verify_size){.terms = terms,
-                         .coherent = row->out_lean * row->out_lean * out,
-                         .rounded = terms,
-                         .least = inverse * inverse * least * least * row->seen.v,
-                         .growth = row->growth + RA_REFERENCE_FEW * few * row->score_square};
+    row->of_out = (ra_verify_size){.terms = terms,
+                                   .coherent = row->out_lean * row->out_lean * out,
+                                   .rounded = terms,
+                                   .least = inverse * inverse * least * least * row->seen.v,
+                                   .growth = fmax(1, row->score_square) +
+                                             RA_REFERENCE_FEW * few * row->score_square};
 }
 
 void ra_reference_size_delta(ra_reference_row *row, double out_norm, int32_t dim)

@@ -69,10 +69,10 @@ static void expect_out(const problem *of, const ra_reference_row *row, int32_t d
     expect_near(row->of_out.rounded, terms, "what is rounded of out", dim, mean);
     expect_near(row->of_out.least, 0x1p-28 * values / row->sum / row->sum, "least", dim, mean);
     expect_near(row->of_out.coherent, pow(lean * norm(row->out, dim), 2), "lean", dim, mean);
-    double const spread = by * by * fmax(1, (double)dim / RA_VERIFY_DIM);
-    expect_near(row->growth, fmax(1, spread), "growth of scores", dim, mean);
+    double const square = by * by * fmax(1, (double)dim / RA_VERIFY_DIM);
+    expect_near(row->score_square, square, "square of scores", dim, mean);
     expect_near(row->of_out.growth,
-                fmax(1, spread) + 10 * spread * squares * fmin(1, 1 / squares - 1), "growth", dim,
+                fmax(1, square) + 10 * square * squares * fmin(1, 1 / squares - 1), "growth", dim,
                 mean);
 }
 
