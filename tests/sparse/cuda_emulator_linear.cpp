@@ -8,19 +8,9 @@
 
 using namespace emulated;
 
-template <template <int> class Work, int DIM> static void run(const void *f, char *shared)
+template <class Work> static void run(const void *f, char *shared)
 {
-    linear_all<Work, DIM>(*(const ra_cuda_linear *)f, shared);
-}
-
-template <int DIM> static void run_keys(const void *f, char *shared)
-{
-    linear_keys<DIM>::all(*(const ra_cuda_linear *)f, shared);
-}
-
-static void run_rowwise(const void *f, char *shared)
-{
-    linear_rowwise::all(*(const ra_cuda_linear *)f, shared);
+    linear_all<Work>(*(const ra_cuda_linear *)f, shared);
 }
 
 static void run_segments(const void *f, char *shared)
@@ -34,8 +24,8 @@ typedef void run_function(const void *f, char *shared);
 template <int DIM> static run_function *function_of(ra_cuda_linear_work work)
 {
     static run_function *const functions[RA_CUDA_LINEAR_WORKS] = {
-        run<linear_sum, DIM>, run<linear_forward, DIM>, run_rowwise, run<linear_queries, DIM>,
-        run_keys<DIM>};
+        run<linear_sum<DIM>>, run<linear_forward<DIM>>, run<linear_rowwise>,
+        run<linear_queries<DIM>>, run<linear_keys<DIM>>};
     return functions[work];
 }
 

@@ -29,7 +29,6 @@ typedef enum kernel_kind {
     KERNEL_SINGLE,
     KERNEL_WARPGROUP_SINGLE,
     KERNEL_LINEAR,
-    KERNEL_LINEAR_KEYS,
     KERNEL_LINEAR_ROWWISE,
     KERNEL_SOFTMAX,
     KERNEL_ROWS
@@ -54,8 +53,7 @@ static kernel_name parse_name(const char *line)
                  {"backward_single_16", KERNEL_SINGLE}, /* a pass for keys, too */
                  {"backward_single_wgmma", KERNEL_WARPGROUP_SINGLE},
                  {"linear_kernel", KERNEL_LINEAR},
-                 {"linear_keys_kernel", KERNEL_LINEAR_KEYS},
-                 {"linear_rowwise_kernel", KERNEL_LINEAR_ROWWISE},
+                 {"linear_rowwise", KERNEL_LINEAR_ROWWISE},
                  {"softmax_kernel", KERNEL_SOFTMAX},
                  {"softgrad_kernel", KERNEL_SOFTMAX},
                  {"outputs_kernel", KERNEL_SOFTMAX},
@@ -97,7 +95,6 @@ static int32_t registers_of(kernel_name name)
     case KERNEL_WARPGROUP_SINGLE:
         return ra_cuda_warpgroup_single_of(name.dim).registers;
     case KERNEL_LINEAR:
-    case KERNEL_LINEAR_KEYS:
         return ra_cuda_linear_tile(name.dim).registers;
     case KERNEL_LINEAR_ROWWISE:
         return ra_cuda_linear_rowwise_tile().registers;

@@ -7,27 +7,12 @@
 #include "sparse/cuda/linear_rowwise.cuh"
 #include "sparse/cuda/linear_segments.cuh"
 
-template <template <int> class Work, int DIM>
-__global__ void __launch_bounds__(Work<DIM>::THREADS, Work<DIM>::TILE.blocks_per_sm)
+template <class Work>
+__global__ void __launch_bounds__(Work::THREADS, Work::TILE.blocks_per_sm)
     linear_kernel(const __grid_constant__ ra_cuda_linear f)
 {
     extern __shared__ __align__(128) char shared[];
-    linear_all<Work, DIM>(f, shared);
-}
-
-template <int DIM>
-__global__ void __launch_bounds__(linear_keys<DIM>::THREADS, linear_keys<DIM>::TILE.blocks_per_sm)
-    linear_keys_kernel(const __grid_constant__ ra_cuda_linear f)
-{
-    extern __shared__ __align__(128) char shared[];
-    linear_keys<DIM>::all(f, shared);
-}
-
-__global__ void __launch_bounds__(linear_rowwise::THREADS, linear_rowwise::TILE.blocks_per_sm)
-    linear_rowwise_kernel(const __grid_constant__ ra_cuda_linear f)
-{
-    extern __shared__ __align__(128) char shared[];
-    linear_rowwise::all(f, shared);
+    linear_all<Work>(f, shared);
 }
 
 __global__ void __launch_bounds__(RA_CUDA_LINEAR_FLAT_THREADS, RA_CUDA_LINEAR_FLAT_BLOCKS)
@@ -42,15 +27,15 @@ template <int DIM> static kernel_function *kernel_of(ra_cuda_linear_work work)
 {
     switch (work) {
     case RA_CUDA_LINEAR_SUM:
-        return linear_kernel<linear_sum, DIM>;
+        return linear_kernel<linear_sum<DIM>>;
     case RA_CUDA_LINEAR_FORWARD:
-        return linear_kernel<linear_forward, DIM>;
+        return linear_kernel<linear_forward<DIM>>;
     case RA_CUDA_LINEAR_QUERIES:
-        return linear_kernel<linear_queries, DIM>;
+        return linear_kernel<linear_queries<DIM>>;
     case RA_CUDA_LINEAR_KEYS:
-        return linear_keys_kernel<DIM>;
+        return linear_kernel<linear_keys<DIM>>;
     default:
-        return linear_rowwise_kernel;
+        return linear_kernel<linear_rowwise>;
     }
 }
 

@@ -30,7 +30,7 @@ typedef struct ra_cuda_linear {
     float *states, *grads, *prefixes, *lines; /* as ra_linear_pass has them */
     float *scratch;                           /* one piece per thread block */
     int64_t scratch_floats;                   /* from one to the next */
-    int64_t rows, tasks;
+    int64_t rows, tasks;                      /* tasks: of keys, two per segment; else one */
     int32_t segments, q_heads, kv_heads, dim;
     bool causal, stores; /* stores: method cumsum */
 } ra_cuda_linear;

@@ -105,8 +105,9 @@ template <int DIM> struct linear_queries : linear_block<DIM> {
         }
     }
 
-    static LANE_CODE void task(const ra_cuda_linear &f, const linear_task &task, tiles &t)
+    static LANE_CODE void task(const ra_cuda_linear &f, int64_t index, tiles &t)
     {
+        linear_task const task = linear_task_of(f, index);
         float *const matrix = linear_scratch(f, 0);
         begin(f, task, t);
         for (int64_t row = task.begin; row < task.end; row += base::ROWS) {
@@ -228,9 +229,11 @@ template <int DIM> struct linear_keys : linear_block<DIM> {
         store(f, task, for_keys, row, n, s);
     }
 
-    static LANE_CODE void sweep(const ra_cuda_linear &f, const linear_task &task, bool for_keys,
-                                tiles &t)
+    /* Two tasks per segment: dk, then dv. */
+    static LANE_CODE void task(const ra_cuda_linear &f, int64_t index, tiles &t)
     {
+        linear_task const task = linear_task_of(f, index / 2);
+        bool const for_keys = index % 2 == 0;
         int const square = f.dim * f.dim;
         float *const matrix = linear_scratch(f, 0), *const rest = linear_scratch(f, 1);
         if (for_keys)
@@ -247,16 +250,6 @@ template <int DIM> struct linear_keys : linear_block<DIM> {
             int64_t const row = task.begin + i * base::ROWS;
             int const n = (int)(task.end - row < base::ROWS ? task.end - row : base::ROWS);
             chunk(f, task, for_keys, row, n, t, matrix, rest);
-        }
-    }
-
-    /* Two tasks per segment: dk, then dv. */
-    static LANE_CODE void all(const ra_cuda_linear &f, char *shared)
-    {
-        tiles &t = *(tiles *)shared;
-        for (int64_t i = block_index(); i < 2 * f.tasks; i += block_count()) {
-            sweep(f, linear_task_of(f, i / 2), i % 2 == 0, t);
-            block_barrier(); /* shared memory and scratch are free again */
         }
     }
 };

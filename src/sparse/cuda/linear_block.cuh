@@ -56,20 +56,20 @@ LANE_CODE void linear_store(ra_dtype dtype, char *data, int64_t i, float value)
 
 /* ---- work ------------------------------------------------------------------------------------ */
 
-/* A segment of one (batch, kv head). */
+/* What a task works on: a segment of one (batch, kv head). */
 struct linear_task {
     int64_t lane, begin, end; /* lane: batch * kv_heads + kv_head */
     int32_t batch, kv_head, ratio;
     float *state, *grad; /* of the segment, in the pass */
 };
 
-LANE_CODE linear_task linear_task_of(const ra_cuda_linear &f, int64_t index)
+LANE_CODE linear_task linear_task_of(const ra_cuda_linear &f, int64_t segment_index)
 {
     linear_task t;
     int64_t const floats = (int64_t)f.dim * (f.dim + 1);
     int64_t const chunks = (f.rows + RA_LINEAR_CHUNK - 1) / RA_LINEAR_CHUNK;
-    t.lane = index / f.segments;
-    int32_t const segment = (int32_t)(index - t.lane * f.segments);
+    t.lane = segment_index / f.segments;
+    int32_t const segment = (int32_t)(segment_index - t.lane * f.segments);
     int64_t const begin = chunks * segment / f.segments * RA_LINEAR_CHUNK;
     int64_t const end = chunks * (segment + 1) / f.segments * RA_LINEAR_CHUNK;
     t.begin = begin < f.rows ? begin : f.rows;
@@ -77,9 +77,19 @@ LANE_CODE linear_task linear_task_of(const ra_cuda_linear &f, int64_t index)
     t.batch = (int32_t)(t.lane / f.kv_heads);
     t.kv_head = (int32_t)(t.lane - (int64_t)t.batch * f.kv_heads);
     t.ratio = f.q_heads / f.kv_heads;
-    t.state = f.states + index * floats;
-    t.grad = f.grads == NULL ? NULL : f.grads + index * floats;
+    t.state = f.states + segment_index * floats;
+    t.grad = f.grads == NULL ? NULL : f.grads + segment_index * floats;
     return t;
+}
+
+/* A whole kernel: tasks are dealt in turn, because all take equally long. */
+template <class Work> LANE_CODE void linear_all(const ra_cuda_linear &f, char *shared)
+{
+    typename Work::tiles &t = *(typename Work::tiles *)shared;
+    for (int64_t i = block_index(); i < f.tasks; i += block_count()) {
+        Work::task(f, i, t);
+        block_barrier(); /* shared memory and scratch are free again */
+    }
 }
 
 /* The thread block's scratch: matrices one after the other. */

@@ -16,9 +16,11 @@ static ra_status check_pass(const ra_kernel *kernel, const ra_linear_pass *pass)
     return ra_kernel_validate_shape(kernel, &pass->shape);
 }
 
-static ra_cuda_linear args_of(ra_kernel *kernel, const ra_linear_pass *pass)
+static ra_cuda_linear args_of(ra_kernel *kernel, const ra_linear_pass *pass,
+                              ra_cuda_linear_work work)
 {
     const ra_kernel_shape *shape = &pass->shape;
+    int64_t const segments = shape->batch * shape->kv_heads * pass->segments;
     return (ra_cuda_linear){.q = pass->q,
                             .k = pass->k,
                             .v = pass->v,
@@ -34,7 +36,7 @@ static ra_cuda_linear args_of(ra_kernel *kernel, const ra_linear_pass *pass)
                             .scratch = kernel->workspace.data,
                             .scratch_floats = ra_cuda_linear_scratch_floats(shape->dim),
                             .rows = pass->rows,
-                            .tasks = shape->batch * shape->kv_heads * pass->segments,
+                            .tasks = work == RA_CUDA_LINEAR_KEYS ? 2 * segments : segments,
                             .segments = pass->segments,
                             .q_heads = shape->q_heads,
                             .kv_heads = shape->kv_heads,
@@ -49,11 +51,11 @@ static ra_status linear_run(ra_kernel *kernel, const ra_linear_pass *pass, ra_cu
     if (status != RA_OK)
         return status;
     ra_cuda_tile const tile = ra_cuda_linear_tile_of(work, pass->shape.dim);
-    ra_cuda_linear const f = args_of(kernel, pass);
+    ra_cuda_linear const f = args_of(kernel, pass, work);
     int64_t const room = (int64_t)((kernel->workspace.bytes - RA_CUDA_TAIL_BYTES) /
                                    ((size_t)f.scratch_floats * sizeof(float)));
     int64_t const held = ra_min_i64((int64_t)kernel->threads * tile.blocks_per_sm, room);
-    int64_t const blocks = ra_min_i64(held, work == RA_CUDA_LINEAR_KEYS ? 2 * f.tasks : f.tasks);
+    int64_t const blocks = ra_min_i64(held, f.tasks);
     if (held < 1)
         return ra_kernel_refuse(
             "cuda", RA_ERR_INVALID,

@@ -14,8 +14,9 @@ template <int DIM> struct linear_sum : linear_block<DIM> {
     typedef linear_block<DIM> base;
     typedef typename base::tiles tiles;
 
-    static LANE_CODE void task(const ra_cuda_linear &f, const linear_task &task, tiles &t)
+    static LANE_CODE void task(const ra_cuda_linear &f, int64_t index, tiles &t)
     {
+        linear_task const task = linear_task_of(f, index);
         float *const matrix = task.state, *const rest = linear_scratch(f, 0);
         int const square = f.dim * f.dim;
         linear_clear(matrix, square);
@@ -89,8 +90,9 @@ template <int DIM> struct linear_forward : linear_block<DIM> {
         store(f, task, member, row, n, t, s);
     }
 
-    static LANE_CODE void task(const ra_cuda_linear &f, const linear_task &task, tiles &t)
+    static LANE_CODE void task(const ra_cuda_linear &f, int64_t index, tiles &t)
     {
+        linear_task const task = linear_task_of(f, index);
         int const square = f.dim * f.dim;
         float *const own = linear_scratch(f, 0), *const rest = linear_scratch(f, 1);
         const float *const matrix = f.causal ? own : task.state; /* which is not added to */
@@ -119,16 +121,5 @@ template <int DIM> struct linear_forward : linear_block<DIM> {
         }
     }
 };
-
-/* The whole kernel: tasks are dealt in turn, because all take equally long. */
-template <template <int> class Work, int DIM>
-LANE_CODE void linear_all(const ra_cuda_linear &f, char *shared)
-{
-    typename Work<DIM>::tiles &t = *(typename Work<DIM>::tiles *)shared;
-    for (int64_t i = block_index(); i < f.tasks; i += block_count()) {
-        Work<DIM>::task(f, linear_task_of(f, i), t);
-        block_barrier(); /* shared memory and scratch are free again */
-    }
-}
 
 #endif

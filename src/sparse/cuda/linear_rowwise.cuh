@@ -158,8 +158,9 @@ struct linear_rowwise {
         t.line_rest[e] = t.own[e] = 0;
     }
 
-    static LANE_CODE void task(const ra_cuda_linear &f, const linear_task &task, tiles &t)
+    static LANE_CODE void task(const ra_cuda_linear &f, int64_t index, tiles &t)
     {
+        linear_task const task = linear_task_of(f, index);
         float *const before = linear_scratch(f, 0), *const rest = linear_scratch(f, 1);
         float *const own = linear_scratch(f, 2);
         begin(f, task, before, rest, own, t);
@@ -174,15 +175,6 @@ struct linear_rowwise {
             const float *const state = prefix(f, task, row);
             for (int i = 0; i < task.ratio; ++i)
                 use(f, task, i, row, state, NULL, state + f.dim * f.dim, NULL, t);
-        }
-    }
-
-    static LANE_CODE void all(const ra_cuda_linear &f, char *shared)
-    {
-        tiles &t = *(tiles *)shared;
-        for (int64_t i = block_index(); i < f.tasks; i += block_count()) {
-            task(f, linear_task_of(f, i), t);
-            block_barrier(); /* shared memory is free again */
         }
     }
 };
