@@ -115,10 +115,6 @@ static inline int ra_linear_workers(const ra_linear_ops *ops, int threads)
  */
 int32_t ra_linear_segments(int64_t batch, int32_t kv_heads, int64_t rows, int threads);
 
-/** Rows [*begin_out, *end_out) of a segment; all but the last few are whole chunks. Pure. */
-void ra_linear_segment_rows(int64_t rows, int32_t segments, int32_t segment, int64_t *begin_out,
-                            int64_t *end_out);
-
 #ifdef __cplusplus
 }
 #endif

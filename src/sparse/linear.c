@@ -1,4 +1,4 @@
-/* Linear attention: sizes, and the rows of a segment. */
+/* Linear attention: sizes. */
 #include "ringattn/linear.h"
 #include "internal.h"
 
@@ -22,13 +22,4 @@ int32_t ra_linear_segments(int64_t batch, int32_t kv_heads, int64_t rows, int th
     if (threads == 1 || heads >= wanted || heads % threads == 0)
         return 1;
     return (int32_t)ra_max_i64(1, ra_min_i64(ra_div_ceil(wanted, heads), rows / SEGMENT_ROWS_MIN));
-}
-
-void ra_linear_segment_rows(int64_t rows, int32_t segments, int32_t segment, int64_t *begin_out,
-                            int64_t *end_out)
-{
-    int64_t const chunks = ra_div_ceil(rows, RA_LINEAR_CHUNK);
-    int64_t const begin = chunks * segment / segments, end = chunks * (segment + 1) / segments;
-    *begin_out = ra_min_i64(begin * RA_LINEAR_CHUNK, rows);
-    *end_out = ra_min_i64(end * RA_LINEAR_CHUNK, rows);
 }

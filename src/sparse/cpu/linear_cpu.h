@@ -12,6 +12,7 @@
 #include "sparse/cpu/linear_chunk.h"
 
 #include "internal.h"
+#include "sparse/linear_segment.h"
 
 /* A task, as its thread sees it. */
 typedef struct linear_task {
@@ -32,6 +33,7 @@ static const float ones[CHUNK] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1
 static linear_task task_begin(ra_kernel *kernel, const ra_linear_pass *pass, int64_t index)
 {
     const ra_kernel_shape *shape = &pass->shape;
+    int32_t const segment = (int32_t)(index % pass->segments);
     int64_t const lane = index / pass->segments, floats = ra_linear_state_floats(shape->dim);
     linear_task t = {.kernel = kernel,
                      .pass = pass,
@@ -39,9 +41,9 @@ static linear_task task_begin(ra_kernel *kernel, const ra_linear_pass *pass, int
                      .dim_pad = pad_dim(shape->dim),
                      .ratio = shape->q_heads / shape->kv_heads,
                      .batch = lane / shape->kv_heads,
-                     .kv_head = lane % shape->kv_heads};
-    ra_linear_segment_rows(pass->rows, pass->segments, (int32_t)(index % pass->segments), &t.begin,
-                           &t.end);
+                     .kv_head = lane % shape->kv_heads,
+                     .begin = ra_linear_segment_begin(pass->rows, pass->segments, segment),
+                     .end = ra_linear_segment_begin(pass->rows, pass->segments, segment + 1)};
     t.state = pass->states + index * floats;
     t.grad = pass->grads == NULL ? NULL : pass->grads + index * floats;
     t.prefixes = pass->prefixes == NULL ? NULL : pass->prefixes + lane * pass->rows * floats;

@@ -15,6 +15,7 @@
 
 #include "sparse/cuda/heads.cuh"
 #include "sparse/cuda/linear_args.h"
+#include "sparse/linear_segment.h"
 
 #include <math.h>
 
@@ -67,13 +68,10 @@ LANE_CODE linear_task linear_task_of(const ra_cuda_linear &f, int64_t segment_in
 {
     linear_task t;
     int64_t const floats = (int64_t)f.dim * (f.dim + 1);
-    int64_t const chunks = (f.rows + RA_LINEAR_CHUNK - 1) / RA_LINEAR_CHUNK;
     t.lane = segment_index / f.segments;
     int32_t const segment = (int32_t)(segment_index - t.lane * f.segments);
-    int64_t const begin = chunks * segment / f.segments * RA_LINEAR_CHUNK;
-    int64_t const end = chunks * (segment + 1) / f.segments * RA_LINEAR_CHUNK;
-    t.begin = begin < f.rows ? begin : f.rows;
-    t.end = end < f.rows ? end : f.rows;
+    t.begin = ra_linear_segment_begin(f.rows, f.segments, segment);
+    t.end = ra_linear_segment_begin(f.rows, f.segments, segment + 1);
     t.batch = (int32_t)(t.lane / f.kv_heads);
     t.kv_head = (int32_t)(t.lane - (int64_t)t.batch * f.kv_heads);
     t.ratio = f.q_heads / f.kv_heads;
