@@ -77,16 +77,7 @@ template <int DIM> struct linear_queries : linear_block<DIM> {
         base::load(f.q, task.batch, head, row, n, f.dim, true, t.query);
         base::load(f.dout, task.batch, head, row, n, f.dim, false, t.dout);
         block_barrier(); /* the chunk is there */
-        base::clear(s);
-        base::multiply(t.dout, matrix, f.dim, s);
-        if (f.causal) {
-            typename base::template sums<1> weights;
-            base::clear(weights);
-            base::multiply_transposed(t.dout, t.value, f.dim, weights);
-            base::keep_weights(weights, t);
-            block_barrier(); /* weights are there */
-            base::template multiply_causal<false>(t, t.key, s);
-        }
+        base::see(f, t.dout, t.value, t.key, matrix, t, s);
         finish(f, task, member, row, n, t, s);
         block_barrier(); /* g and c are there */
         base::carry_product(t.query, t.dout, f.dim, task.grad, rest);

@@ -267,6 +267,23 @@ template <int DIM> struct linear_block {
             t.weight[own_row() + r][lane_index()] = s.at[r][0];
     }
 
+    /* s = what queries see: own rows times the matrix carried so far, and, of the chunk's causal
+       pairs, weights a b^T times rows of c. */
+    static LANE_CODE void see(const ra_cuda_linear &f, const tile &a, const tile &b, const tile &c,
+                              const float *matrix, tiles &t, wide &s)
+    {
+        clear(s);
+        multiply(a, matrix, f.dim, s);
+        if (f.causal) {
+            sums<1> weights;
+            clear(weights);
+            multiply_transposed(a, b, f.dim, weights);
+            keep_weights(weights, t);
+            block_barrier(); /* weights are there */
+            multiply_causal<false>(t, c, s);
+        }
+    }
+
     /* Every 32nd element of a few rows of sums, `dim` apart, += more, of the first `rows` of them
        and `columns` columns. All are read before any is written: a read would wait for the writes
        before it, which might be to the same place. */

@@ -77,16 +77,7 @@ template <int DIM> struct linear_forward : linear_block<DIM> {
         base::load(f.q, task.batch, task.kv_head * task.ratio + member, row, n, f.dim, true,
                    t.query);
         block_barrier(); /* the chunk is there */
-        base::clear(s);
-        base::multiply(t.query, matrix, f.dim, s);
-        if (f.causal) {
-            typename base::template sums<1> weights;
-            base::clear(weights);
-            base::multiply_transposed(t.query, t.key, f.dim, weights);
-            base::keep_weights(weights, t);
-            block_barrier(); /* weights are there */
-            base::template multiply_causal<false>(t, t.value, s);
-        }
+        base::see(f, t.query, t.key, t.value, matrix, t, s);
         store(f, task, member, row, n, t, s);
     }
 
