@@ -134,21 +134,32 @@ static void describe(hwloc_topology_t machine, hwloc_const_cpuset_t usable, ra_t
         hwloc_get_nbobjs_inside_cpuset_by_type(machine, usable, HWLOC_OBJ_PU);
 }
 
+/* Make an empty topology and an empty set. */
+static ra_status begin(hwloc_topology_t *machine_out, hwloc_bitmap_t *usable_out)
+{
+    *usable_out = hwloc_bitmap_alloc();
+    if (*usable_out != NULL && hwloc_topology_init(machine_out) == 0)
+        return RA_OK;
+    hwloc_bitmap_free(*usable_out); /* NULL is fine */
+    return ra_refuse_memory("the machine's topology");
+}
+
+/* Cores that are forbidden stay, so that core numbers mean the same to every rank of a host. */
+static bool load(hwloc_topology_t machine)
+{
+    return hwloc_topology_set_flags(machine, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED) == 0 &&
+           hwloc_topology_load(machine) == 0;
+}
+
 ra_status ra_topology_read(ra_topology *topology_out)
 {
     hwloc_topology_t machine;
-    ra_status status = RA_OK;
+    hwloc_bitmap_t usable;
     ra_topology topology;
-    if (hwloc_topology_init(&machine) != 0)
-        return ra_refuse_memory("the machine's topology");
-    hwloc_bitmap_t const usable = hwloc_bitmap_alloc();
-    if (usable == NULL) {
-        status = ra_refuse_memory("the machine's topology");
-        goto out_drop;
-    }
-    /* Cores that are forbidden stay, so that core numbers mean the same to every rank of a host. */
-    if (hwloc_topology_set_flags(machine, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED) != 0 ||
-        hwloc_topology_load(machine) != 0) {
+    ra_status status = begin(&machine, &usable);
+    if (status != RA_OK)
+        return status;
+    if (!load(machine)) {
         ra_log(RA_LOG_ERROR, "hwloc cannot read this machine's topology (%s): give compute.threads",
                strerror(errno));
         status = RA_ERR_UNSUPPORTED;
@@ -170,7 +181,7 @@ ra_status ra_topology_read(ra_topology *topology_out)
     *topology_out = topology;
 
 out_drop:
-    hwloc_bitmap_free(usable); /* NULL is fine */
+    hwloc_bitmap_free(usable);
     hwloc_topology_destroy(machine);
     return status;
 }
@@ -185,21 +196,15 @@ ra_status ra_topology_read_recorded(const char *recorded, const char *cpus,
                                     ra_topology *topology_out)
 {
     hwloc_topology_t machine;
-    ra_status status = RA_OK;
+    hwloc_bitmap_t usable;
     ra_topology topology;
-    if (hwloc_topology_init(&machine) != 0)
-        return ra_refuse_memory("the machine's topology");
-    hwloc_bitmap_t const usable = hwloc_bitmap_alloc();
-    if (usable == NULL) {
-        status = ra_refuse_memory("the machine's topology");
-        goto out_drop;
-    }
+    ra_status status = begin(&machine, &usable);
+    if (status != RA_OK)
+        return status;
     bool const is_file = ends_with(recorded, ".xml");
     int const error = is_file ? hwloc_topology_set_xml(machine, recorded)
                               : hwloc_topology_set_synthetic(machine, recorded);
-    if (error != 0 ||
-        hwloc_topology_set_flags(machine, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED) != 0 ||
-        hwloc_topology_load(machine) != 0) {
+    if (error != 0 || !load(machine)) {
         ra_log(RA_LOG_ERROR, "no machine can be read from '%s': give an hwloc %s", recorded,
                is_file ? "XML file" : "synthetic description, or a file that ends in .xml");
         status = RA_ERR_IO;
