@@ -46,7 +46,7 @@ static ra_status trace_end(ra_job *job, const ra_trace *trace)
     if (trace == NULL)
         return RA_OK;
     ra_progress_set(job->progress, "writing the trace", 0, 0);
-    return ra_trace_write(trace, job->comm, job->host_pool, job->options->trace_path);
+    return ra_trace_write(trace, job->comm, job->options->trace_path);
 }
 
 int ra_command_run(const ra_options *options, ra_comm *comm)

@@ -5,16 +5,14 @@
 #include "ringattn/trace.h"
 
 /**
- * Collective. Ranks send their events to rank 0, one rank after the other and in bounded pieces
- * (buffer of category io); rank 0 writes them to `path`, under a temporary name until the file is
- * complete. Events that a full trace has lost are said in a warning. Every rank returns the same
- * status, unless the communicator fails.
+ * Collective. Ranks send their events to rank 0, one rank after the other and in bounded pieces;
+ * rank 0 writes them to `path`, under a temporary name until the file is complete. Events that a
+ * full trace has lost are said in a warning. Every rank returns the same status, unless the
+ * communicator fails.
  *
  * @param path  of rank 0; a device or pipe is written as it is
- * @return RA_ERR_IO         rank 0 could not write; it has said why and left no file behind
- *         RA_ERR_NO_MEMORY  rank 0 has none for its buffer
+ * @return RA_ERR_IO  rank 0 could not write; it has said why and left no file behind
  */
-RA_CHECKED ra_status ra_trace_write(const ra_trace *trace, ra_comm *comm, ra_pool *pool,
-                                    const char *path);
+RA_CHECKED ra_status ra_trace_write(const ra_trace *trace, ra_comm *comm, const char *path);
 
 #endif

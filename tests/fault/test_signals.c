@@ -120,7 +120,7 @@ static int write_report(void)
 static int write_trace_of(ra_comm *comm, void *context)
 {
     ra_trace *trace = context;
-    return ra_trace_write(trace, comm, pool, in_folder("out")) != RA_OK;
+    return ra_trace_write(trace, comm, in_folder("out")) != RA_OK;
 }
 
 static int write_trace(void)
