@@ -112,7 +112,6 @@ typedef struct ra_predict_request {
     int64_t pair_bytes;          /* pairs of blocks, held from the beginning */
     int64_t verify_bytes;        /* what verification works in, held from the inputs on */
     int64_t io_bytes;            /* held during the passes */
-    int64_t before_bytes;        /* held for a while before there are tensors: host memory */
     int64_t staging_bytes;       /* held while inputs are read, and given back before the passes */
     int64_t drawn_rows_max;      /* bounds of the work with random blocks, see above; */
     int64_t visits_max;          /* 0: RA_PREDICT_DRAWN_ROWS and RA_PREDICT_VISITS */
@@ -153,7 +152,7 @@ typedef struct ra_prediction {
                            no pattern cache evicts maps or keeps those of other numbers of rounds,
                            tried before these, and there are tensors at the peak: it is neither
                            where blocks are drawn or listed, nor where tile maps are cut, whose
-                           scratch is not predicted, nor where before_bytes are held */
+                           scratch is not predicted */
     bool counted;       /* every rank and every chunk was followed, and every block */
     bool may_keep_idle; /* a pool is on, and what it keeps idle comes on top, category pool_idle */
     bool blocks_expected; /* random blocks were not drawn: counts are expected values */

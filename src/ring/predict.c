@@ -301,8 +301,7 @@ static bool may_peak_before(const ra_predict_job *job, const ra_prediction *out)
         later -= ra_predict_keys_bytes(job, job->request->ring.kv_heads, out->rows);
     bool const linear = job->request->ring.linear != RA_LINEAR_NONE;
     int64_t const cutting = linear ? 0 : PIECE_BYTES * (job->pieces + FIRST);
-    return job->making_bytes + pairs > out->peak_bytes || cutting > later ||
-           ra_predict_round_host(job, job->request->before_bytes) > later;
+    return job->making_bytes + pairs > out->peak_bytes || cutting > later;
 }
 
 static ra_status make_pattern(ra_predict_job *job)

@@ -330,8 +330,7 @@ ra_status ra_job_check_placement(ra_job *job, ra_placement *placement)
     placement->own.threads = on_gpu ? 1 : job->kernel.threads;
     placement->own.threads_are_auto = !on_gpu && job->config.threads == 0;
     placement->own.domains = on_gpu ? 0 : placement->own.domains; /* it needs none to itself */
-    return ra_placement_check(placement, job->comm, job->host_pool,
-                              ring.schedule != RA_SCHEDULE_SHARED);
+    return ra_placement_check(placement, job->comm, ring.schedule != RA_SCHEDULE_SHARED);
 }
 
 void ra_job_mention_sweep(const ra_config *config, const ra_comm *comm)

@@ -71,7 +71,6 @@ static ra_status share_places(ra_comm *comm, const ra_place *own, ra_place *plac
     enum { PART = 256, WORDS = sizeof(ra_place) / sizeof(int64_t) };
     int const ranks = ra_comm_size(comm);
     ra_status status = RA_OK;
-    memset(places, 0, (size_t)ranks * sizeof(*places));
     places[ra_comm_rank(comm)] = *own;
     for (int first = 0; first < ranks && status == RA_OK; first += PART) {
         int const count = ranks - first < PART ? ranks - first : PART;
@@ -86,7 +85,6 @@ static ra_status share_attach(ra_comm *comm, ra_place *places, int64_t *results)
 {
     int const rank = ra_comm_rank(comm), ranks = ra_comm_size(comm);
     int const next = next_on_host(places, ranks, rank);
-    memset(results, 0, (size_t)ranks * sizeof(*results));
     results[rank] = next != rank ? ra_place_attach(&places[next]) : RA_PLACE_ATTACH_UNTRIED;
     ra_status const status =
         ra_comm_reduce_i64(comm, "reading other ranks' memory", RA_SUM, results, ranks);
@@ -111,23 +109,18 @@ static void say(const ra_place *places, int ranks, bool sends, unsigned *said)
     }
 }
 
-int64_t ra_placement_bytes(int ranks)
-{
-    return ranks * (int64_t)(sizeof(ra_place) + sizeof(int64_t));
-}
-
-ra_status ra_placement_check(ra_placement *placement, ra_comm *comm, ra_pool *pool, bool sends)
+ra_status ra_placement_check(ra_placement *placement, ra_comm *comm, bool sends)
 {
     int const ranks = ra_comm_size(comm);
-    ra_block block = {0};
     ra_place place = placement->own;
+    ra_place *const places = calloc((size_t)ranks, sizeof(*places) + sizeof(int64_t));
     ra_console_hold();
     ra_status status =
-        ra_pool_alloc(pool, RA_MEM_WORKSPACE, (size_t)ra_placement_bytes(ranks), NULL, &block);
-    status = ra_console_agree(comm, "comparing where ranks run", status);
+        ra_console_agree(comm, "comparing where ranks run",
+                         places != NULL ? RA_OK : ra_refuse_memory("the ranks' places"));
     if (status != RA_OK)
         goto out_free;
-    ra_place *const places = block.data;
+    RA_ASSERT(places != NULL); /* the agreed status is never better than this rank's */
     bool const by_mpi = strcmp(ra_comm_name(comm), "mpi") == 0, copies = by_mpi && sends;
     place.host = ra_comm_host_id(comm);
     snprintf((char *)place.host_name, sizeof(place.host_name), "%s", ra_comm_host(comm));
@@ -148,6 +141,6 @@ ra_status ra_placement_check(ra_placement *placement, ra_comm *comm, ra_pool *po
     }
 
 out_free:
-    ra_pool_free(pool, NULL, &block);
+    free(places);
     return status;
 }

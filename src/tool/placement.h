@@ -54,17 +54,13 @@ typedef struct ra_placement {
     unsigned said; /* on rank 0: bits of ra_placement_fault that were reported */
 } ra_placement;
 
-/** What ra_placement_check takes, on every rank: about 0.7 KB per rank. */
-int64_t ra_placement_bytes(int ranks);
-
 /**
- * Collective. Compare all ranks' places; rank 0 warns of what is wrong unless it is quiet.
- * Memory (category workspace): ra_placement_bytes, given back.
+ * Collective. Compare all ranks' places; rank 0 warns of what is wrong unless it is quiet. Takes
+ * some 0.7 KB per rank for the time being, on no ledger.
  *
  * @param sends whether keys and values are sent rather than read in place; the same on all ranks
  */
-RA_CHECKED ra_status ra_placement_check(ra_placement *placement, ra_comm *comm, ra_pool *pool,
-                                        bool sends);
+RA_CHECKED ra_status ra_placement_check(ra_placement *placement, ra_comm *comm, bool sends);
 
 /* ---- judging --------------------------------------------------------------------------------- */
 

@@ -2,7 +2,6 @@
 #include "documents.h"
 #include "internal.h"
 #include "job_memory.h"
-#include "placement.h"
 #include "tool_plan.h"
 
 #include "ringattn/comm_device.h"
@@ -162,7 +161,6 @@ ra_status ra_plan_point_init(ra_plan_point *point, int ranks, const ra_hardware 
         .cache_bytes = config->cache_bytes,
         .pair_bytes = pair_bytes(point),
         .verify_bytes = config->verify ? ra_verify_bytes(config) : 0,
-        .before_bytes = ra_placement_bytes(ranks),
         .io_bytes = ra_job_times_bytes(config->repeat, config->backward),
         .memory_bytes = config->limit_bytes > 0 ? config->limit_bytes : memory,
         .hardware = hardware,

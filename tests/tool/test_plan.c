@@ -355,8 +355,7 @@ Test(plan, finds_the_longest_sequence_for_a_memory)
     }
 }
 
-/* Which maps a cache evicts, and what cutting maps takes, is not followed. Of many ranks with few
-   rows, what tells them where the others run may take more than the tensors. */
+/* Which maps a cache evicts, and what cutting maps takes, is not followed. */
 Test(plan, is_exact_only_where_neither_evictions_nor_scratch_decides)
 {
     static const struct {
@@ -368,8 +367,7 @@ Test(plan, is_exact_only_where_neither_evictions_nor_scratch_decides)
                  {"--ranks 2 --set memory.pattern_cache.mode=eager "
                   "--set memory.pattern_cache.entries=1",
                   false},
-                 {"--ranks 16 --set pattern.window.left=0 --set pattern.causal=true", true},
-                 {"--ranks 25 --set pattern.window.left=0 --set pattern.causal=true", false}};
+                 {"--ranks 25 --set pattern.window.left=0 --set pattern.causal=true", true}};
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         char line[512];
         snprintf(line, sizeof(line),
@@ -675,21 +673,29 @@ Test(plan, is_not_exact_where_scratch_may_be_the_peak)
     json_decref(plan);
 }
 
-/* A rank's record of where it runs takes more than a row of linear attention. */
-Test(plan, is_not_exact_where_placement_may_be_the_peak)
+/* What ranks tell each other of where they run takes more than a row, but none of the job's. */
+Test(plan, of_a_row_per_rank_is_exact)
 {
-    static const char job[] = "--set memory.pool.mode=off --set compute.threads=1 "
-                              "--set shape.seq=1 --set shape.heads=1 --set shape.head_dim=1 "
-                              "--set attention.kind=linear";
-    char line[300];
-    snprintf(line, sizeof(line), "run %s", job);
-    json_t *const run = plan_point_of(0, line);
-    snprintf(line, sizeof(line), "plan %s", job);
-    json_t *const plan = plan_point_of(0, line);
-    cr_expect_gt(integer(run, "peak_bytes"), integer(plan, "peak_bytes"));
-    cr_expect(json_is_false(member(plan, "exact")));
-    json_decref(run);
-    json_decref(plan);
+    static const char *const smallest[] = {
+        "--set attention.kind=linear --set shape.head_dim=1",
+        "--set ring.schedule=direct --set ring.layout=contiguous "
+        "--set ring.rounds=1 --set memory.pattern_cache.mode=off"};
+    int const ranks = command_has_mpi() ? 5 : 1;
+    for (size_t i = 0; i < sizeof(smallest) / sizeof(smallest[0]); i++) {
+        char line[400], job[300];
+        snprintf(job, sizeof(job),
+                 "--set memory.pool.mode=off --set compute.threads=1 --set shape.seq=%d "
+                 "--set shape.heads=8 --set ring.head_groups=1 %s",
+                 ranks, smallest[i]);
+        snprintf(line, sizeof(line), "run %s", job);
+        json_t *const run = plan_point_of(ranks, line);
+        snprintf(line, sizeof(line), "plan --ranks %d %s", ranks, job);
+        json_t *const plan = plan_point_of(0, line);
+        cr_expect_eq(integer(run, "peak_bytes"), integer(plan, "peak_bytes"), "%s", job);
+        cr_expect(json_is_true(member(plan, "exact")));
+        json_decref(run);
+        json_decref(plan);
+    }
 }
 
 /* A long document among short ones lies on ranks that are none of the ends or quarters. */
