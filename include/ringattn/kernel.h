@@ -7,10 +7,14 @@
  * pass is a sequence of steps that add into float32 gradients; ra_kernel_ops.store rounds them
  * once, at the end. A step that alone adds to gradients may store them in their dtype
  * (ra_stored_grads). Only the map decides what attends to what; kernels read rows where they lie,
- * at any stride.
+ * at any stride (the table that materialises on GPUs: of dim to 2^31 - 1 elements, else it returns
+ * RA_ERR_UNSUPPORTED).
  *
  * Numbers: scores s = scale * q.k; lse natural log; a row without a key gives out = 0,
- * lse = -INFINITY and no gradient. Sums run within a tile first, then across tiles.
+ * lse = -INFINITY and no gradient. Sums run within a tile first, then across tiles. Each kernel
+ * scales where that costs least, so q.k must be within float32's normal range with the scale and
+ * without, so must 1.45 * scale * q, and so must gradients before the scale (sums of ds k and of
+ * ds q): beyond it results are NaN or infinite, below it they lose digits.
  * SPDX-License-Identifier: BSD-3-Clause
  */
 #ifndef RINGATTN_KERNEL_H

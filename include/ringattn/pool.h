@@ -312,9 +312,9 @@ typedef struct ra_pool_keeper {
 /** One at a time, copied; NULL: none. Must not meet other calls with this pool. */
 void ra_pool_set_keeper(ra_pool *pool, const ra_pool_keeper *keeper);
 
-/** Bytes that a request of `bytes` would be counted as. */
+/** Bytes that a request of `bytes`, at most 2^62, would be counted as. */
 size_t ra_pool_round(const ra_pool *pool, size_t bytes);
-/** The same in any pool of mode size_class, whatever its memory; at most 2^62. */
+/** The same in any pool of mode size_class, whatever its memory. */
 size_t ra_pool_class_bytes(size_t bytes);
 /** Bytes that may still be requested, with idle segments and what a keeper would give up: the
     smaller of what the ledger's limit and the memory allow. Fails as `available` of the memory. */

@@ -94,8 +94,8 @@ static inline void ra_band_shift(int64_t by, int64_t *lo, int64_t *hi)
 }
 
 /**
- * The keys [*k_first, *k_first + *k_count), of *k_count, that queries [at, at + count) of a band
- * see, and the band between the two.
+ * The keys [*k_first, *k_first + *k_count), of *k_count, that queries [at, at + count) of a band,
+ * *lo at most *hi, see, and the band between the two.
  * @return false when they see none (then *k_count is 0 or less)
  */
 bool ra_band_cut(int64_t at, int64_t count, int64_t *k_first, int64_t *k_count, int64_t *lo,

@@ -63,6 +63,10 @@ static run_tensor tensor_of(run *r, ra_dtype dtype, int64_t rows, int64_t heads,
                        .batch_stride = rows * row,
                        .row_stride = row,
                        .head_stride = head};
+    if (c->backwards && rows > 0) {
+        t.view.data = (char *)t.memory + (rows - 1) * row * (int64_t)ra_dtype_bytes(dtype);
+        t.view.row_stride = -row;
+    }
     return t;
 }
 
@@ -283,6 +287,7 @@ static void *in_sequence(const run *r, const ra_rowset *rows, const run_tensor *
     size_t const element = ra_dtype_bytes(from->view.dtype), bytes = element * (size_t)s->dim;
     char *to = kernel_zeros(s->batch * s->n * heads * s->dim * (int64_t)element);
     char *const data = kernel_read(&r->kernel, &r->memory, from->memory, from->bytes);
+    const char *const first = data + ((char *)from->view.data - (char *)from->memory);
     for (int64_t b = 0; b < s->batch; ++b) {
         for (int64_t x = 0; x < s->n; ++x) {
             int64_t const row = ra_rowset_global(rows, x);
@@ -290,7 +295,7 @@ static void *in_sequence(const run *r, const ra_rowset *rows, const run_tensor *
                 int64_t const at = b * from->view.batch_stride + x * from->view.row_stride +
                                    h * from->view.head_stride;
                 memcpy(to + (size_t)((b * s->n + row) * heads + h) * bytes,
-                       data + (size_t)at * element, bytes);
+                       first + at * (int64_t)element, bytes);
             }
         }
     }

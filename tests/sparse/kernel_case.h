@@ -15,6 +15,7 @@ typedef struct kernel_case {
     int steps;           /* key rows are dealt into so many sets, one step each */
     bool striped;        /* sets are j mod steps, and queries are numbered even ones first */
     bool padded;         /* views have gaps between rows and between heads */
+    bool backwards;      /* rows of views lie in memory from the last to the first */
     bool dense_mask;     /* maps come from block masks */
     bool deterministic;  /* as in ra_kernel */
     bool ends_only;      /* of each head only the first and last chunk; other results stay 0 */

@@ -150,6 +150,28 @@ Test(kernel, tiles_that_share_rows_are_one_softmax)
     }
 }
 
+/* Where a stride is an int or a size, it is not these. cuBLAS takes none: its table refuses them.
+ */
+Test(kernel, rows_may_lie_backwards)
+{
+    const ra_kernel_ops *const first = kernel_table(0);
+    if (first != NULL && strcmp(first->name, "cuda-standard") == 0)
+        cr_skip_test("cuBLAS takes no rows that lie backwards");
+    for (int t = 0; t < 3; ++t) {
+        for (int padded = 0; padded < 2; ++padded) {
+            for (int steps = 1; steps <= 2; ++steps) {
+                kernel_case c = kernel_base_case();
+                c.dtype = dtypes[t];
+                c.pattern.causal = true;
+                c.steps = steps;
+                c.padded = padded == 1;
+                c.backwards = true;
+                kernel_check_case(&c, "backwards");
+            }
+        }
+    }
+}
+
 /* More than one chunk, whose partial results each thread keeps in turn. */
 Test(kernel, shared_rows_of_several_chunks_do_not_meet)
 {

@@ -121,8 +121,11 @@ Test(standard_cuda, steps_that_are_wrong_are_refused_in_one_line)
     cuda_job_give(&j);
 }
 
-Test(standard_cuda, rows_too_far_apart_for_cublas_are_refused)
+/* 2^31 elements: as an int, a row before the first one. */
+Test(standard_cuda, rows_at_strides_that_cublas_does_not_take_are_refused)
 {
+    static int64_t const strides[] = {(int64_t)1 << 31, -DIM, DIM - 1, 0};
+    enum { STRIDES = sizeof(strides) / sizeof(strides[0]) };
     static cuda_job j;
     prepare(&j, RA_F32);
     cr_assert_eq(cuda_job_take(&j, INT64_MAX), RA_OK);
@@ -134,9 +137,11 @@ Test(standard_cuda, rows_too_far_apart_for_cublas_are_refused)
                            .out = cuda_job_tensor(&j, 3),
                            .first = true,
                            .last = true};
-    far.k.row_stride = (int64_t)1 << 31;
-    cr_expect_eq(j.kernel.ops->forward(&j.kernel, &far), RA_ERR_UNSUPPORTED);
-    cr_expect_eq(said.errors, 1);
+    for (int i = 0; i < STRIDES; ++i) {
+        far.k.row_stride = strides[i];
+        cr_expect_eq(j.kernel.ops->forward(&j.kernel, &far), RA_ERR_UNSUPPORTED, "%d", i);
+    }
+    cr_expect_eq(said.errors, STRIDES);
     cr_expect_not_null(strstr(said.line, "beyond cuBLAS"), "%s", said.line);
     cuda_job_give(&j);
 }

@@ -55,17 +55,6 @@ static void standard_end(ra_kernel *kernel, const ra_kernel_pass *pass, bool fai
         forget_pass(kernel);
 }
 
-ra_status ra_standard_check_strides(const ra_kernel *kernel, const ra_view *const views[],
-                                    int count)
-{
-    for (int i = 0; i < count; ++i)
-        if (views[i]->dtype == RA_F32 && views[i]->row_stride > INT32_MAX)
-            return ra_kernel_refuse(kernel->ops->name, RA_ERR_UNSUPPORTED,
-                                    "rows are more than 2^31 - 1 elements apart, which is beyond "
-                                    "OpenBLAS: use more ranks");
-    return RA_OK;
-}
-
 static size_t thread_floats(int32_t dim)
 {
     return (size_t)(2 * RA_STANDARD_QUERIES + RA_STANDARD_KEYS) * (size_t)dim;

@@ -140,8 +140,6 @@ ra_status ra_standard_forward(ra_kernel *kernel, const ra_forward_step *f)
     ra_status status = ra_kernel_validate_shape(kernel, &f->shape);
     if (status == RA_OK)
         status = ra_kernel_validate_state(kernel, f);
-    if (status == RA_OK)
-        status = ra_standard_check_strides(kernel, (const ra_view *[]){&f->q, &f->k, &f->v}, 3);
     if (status != RA_OK)
         return status;
     ra_standard_kept own = {0}, *kept = ra_standard_pair(kernel, f->pair, 0);

@@ -11,18 +11,28 @@
 #include "sparse/run_band.h"
 
 #include <math.h>
+#include <string.h>
+
+/* Whether OpenBLAS takes rows at this distance. */
+static bool blas_takes(int64_t stride, int32_t dim)
+{
+    return stride >= dim && stride <= INT32_MAX;
+}
 
 ra_operand ra_standard_operand(const ra_view *view, int64_t batch, int64_t head, int64_t row,
                                int32_t count, int32_t dim, float *scratch)
 {
     int64_t const begin = ra_view_at(view, batch, row, head);
-    if (view->dtype == RA_F32)
+    if (view->dtype == RA_F32 && blas_takes(view->row_stride, dim))
         return (ra_operand){(const float *)view->data + begin, (int32_t)view->row_stride, count,
                             dim};
     for (int32_t i = 0; i < count; ++i) {
-        const uint16_t *from = (const uint16_t *)view->data + begin + i * view->row_stride;
+        int64_t const at = begin + i * view->row_stride;
+        const uint16_t *from = (const uint16_t *)view->data + at;
         float *to = scratch + (int64_t)i * dim;
-        if (view->dtype == RA_BF16) {
+        if (view->dtype == RA_F32) {
+            memcpy(to, (const float *)view->data + at, (size_t)dim * sizeof(float));
+        } else if (view->dtype == RA_BF16) {
             for (int32_t d = 0; d < dim; ++d)
                 to[d] = f32_of_bf16(from[d]);
         } else {
@@ -82,7 +92,7 @@ static void fold_live(const ra_score_block *block, bool transposed, float factor
 void ra_standard_fold(const ra_score_block *block, bool transposed, float factor,
                       const ra_operand *rows, float *to, int64_t to_stride)
 {
-    if (!is_finite(rows)) {
+    if (!is_finite(rows) || !blas_takes(to_stride, rows->dim)) {
         fold_live(block, transposed, factor, rows, to, to_stride);
         return;
     }

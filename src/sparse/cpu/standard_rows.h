@@ -7,14 +7,15 @@
 /* Most queries and keys of a block, which a thread converts and multiplies at a time. */
 enum { RA_STANDARD_QUERIES = 256, RA_STANDARD_KEYS = 512 };
 
-/* Rows of one head as float32, in place or converted. */
+/* Rows of one head as float32, in place or in scratch. */
 typedef struct ra_operand {
     const float *rows;
     int32_t stride; /* floats from row to row */
     int32_t count, dim;
 } ra_operand;
 
-/* `scratch` holds count * dim floats; it is written if the view is not float32. */
+/* `scratch` holds count * dim floats; it is written if the view is not float32, or if its rows are
+   further apart than OpenBLAS can say, overlap, or run backwards. */
 ra_operand ra_standard_operand(const ra_view *view, int64_t batch, int64_t head, int64_t row,
                                int32_t count, int32_t dim, float *scratch);
 
@@ -30,7 +31,8 @@ void ra_standard_multiply(const ra_score_block *block, float factor, const ra_op
                           const ra_operand *keys);
 /*
  * to[query] += factor * sum over keys of block * keys, or the transposed: to[key] += factor * sum
- * over queries. A pair of weight 0 adds nothing, whatever its row holds.
+ * over queries. A pair of weight 0 adds nothing, whatever its row holds. At a stride that OpenBLAS
+ * does not take, pair by pair.
  */
 void ra_standard_fold(const ra_score_block *block, bool transposed, float factor,
                       const ra_operand *rows, float *to, int64_t to_stride);

@@ -33,11 +33,6 @@ typedef struct ra_standard_block {
 
 typedef void ra_standard_work(const ra_standard_step *step, const ra_standard_block *block);
 
-/* Whether OpenBLAS, whose strides are ints, can go through rows of float32 in place; others are
-   converted. Says so if not. @return RA_ERR_UNSUPPORTED */
-RA_CHECKED ra_status ra_standard_check_strides(const ra_kernel *kernel,
-                                               const ra_view *const views[], int count);
-
 /* What is kept for a part of a pair of shards; NULL: the pass keeps nothing. */
 ra_standard_kept *ra_standard_pair(const ra_kernel *kernel, ra_kernel_pair pair, int32_t part);
 

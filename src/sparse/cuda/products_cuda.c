@@ -120,16 +120,24 @@ static bool fits(int64_t x)
     return x >= 0 && x <= INT32_MAX;
 }
 
+/* A matrix whose rows are at least as far apart as they are long. */
+static bool is_taken(int64_t rows, int64_t columns, int64_t stride)
+{
+    return fits(rows) && stride >= columns && fits(stride);
+}
+
 /* cuBLAS is column-major: it computes the transposed c, whose left operand is b. */
 ra_status ra_cuda_multiply(const ra_cuda_products *products, const ra_cuda_product *p)
 {
     cudaDataType const type = type_of(p->dtype);
     if (p->m == 0 || p->n == 0 || p->k == 0 || p->count == 0)
         return RA_OK;
-    if (!fits(p->m) || !fits(p->n) || !fits(p->k) || !fits(p->a_stride) || !fits(p->b_stride) ||
-        !fits(p->c_stride)) {
+    if (!is_taken(p->a_transposed ? p->k : p->m, p->a_transposed ? p->m : p->k, p->a_stride) ||
+        !is_taken(p->b_transposed ? p->n : p->k, p->b_transposed ? p->k : p->n, p->b_stride) ||
+        !is_taken(p->m, p->n, p->c_stride)) {
         ra_log(RA_LOG_ERROR, "kernel cuda-standard: rows are more than 2^31 - 1 elements apart, "
-                             "which is beyond cuBLAS: use more ranks");
+                             "overlap, or lie backwards, which is beyond cuBLAS: use more ranks, "
+                             "or views of other strides");
         return RA_ERR_UNSUPPORTED;
     }
     return status_of(products,

@@ -309,7 +309,7 @@ ra_status ra_cuda_standard_backward(ra_kernel *kernel, const ra_backward_step *g
     if (status != RA_OK)
         return status;
     RA_ASSERT(g->dq.dtype == RA_F32 && g->dk.dtype == RA_F32 && g->dv.dtype == RA_F32);
-    if (g->map->run_count == 0)
+    if (g->map->run_count == 0 || g->shape.batch == 0)
         return RA_OK;
     ra_standard_pass *const kept = ra_cuda_standard_of(kernel)->kept;
     const ra_standard_kept *const pair = ra_standard_pass_pair(kept, g->pair, 0);
