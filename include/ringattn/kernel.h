@@ -12,9 +12,9 @@
  *
  * Numbers: scores s = scale * q.k; lse natural log; a row without a key gives out = 0,
  * lse = -INFINITY and no gradient. Sums run within a tile first, then across tiles. Each kernel
- * scales where that costs least, so q.k must be within float32's normal range with the scale and
- * without, so must 1.45 * scale * q, and so must gradients before the scale (sums of ds k and of
- * ds q): beyond it results are NaN or infinite, below it they lose digits.
+ * scales where that costs least, and some compute in base 2: within float32's normal range must be
+ * q.k, f q.k, f q and f itself, where f = 1.45 * scale, and gradients before the scale (sums of
+ * ds k and of ds q). Beyond it results are NaN or infinite, below it they lose digits.
  * SPDX-License-Identifier: BSD-3-Clause
  */
 #ifndef RINGATTN_KERNEL_H
@@ -206,9 +206,9 @@ typedef struct ra_kernel_ops {
     /**
      * One step of the forward pass: done when it returns on a CPU, enqueued on a GPU.
      * @return RA_ERR_INVALID      views or workspace do not fit the step
-     *         RA_ERR_UNSUPPORTED  a head_dim, scale or size that this table does not compute
-     *         RA_ERR_NO_MEMORY    for a map that was not taken; scores of `standard`
-     *         RA_ERR_CUDA; in any case one line was logged
+     *         RA_ERR_UNSUPPORTED  a head_dim, scale, stride or size that this table does not
+     * compute RA_ERR_NO_MEMORY    for a map that was not taken; scores of `standard` RA_ERR_CUDA;
+     * in any case one line was logged
      */
     ra_status (*forward)(ra_kernel *kernel, const ra_forward_step *step);
     /** delta[b][h][i] = sum over dim of out * dout, both [.][q_rows], from a rounded out. */
@@ -345,7 +345,8 @@ void ra_kernel_fini(ra_kernel *kernel); /* a zeroed one is fine */
  * If a backward pass follows, scores S and weights P of every pair, and later their gradients dP
  * and dS, stay until it is over, as autograd keeps them; otherwise a step gives its S and P back
  * when it is done. Steps take this memory when they run: any may return RA_ERR_NO_MEMORY. Elements
- * of 16 bits are converted to float32 block by block, in the workspace.
+ * of 16 bits are converted to float32 block by block, in the workspace; so are rows copied that
+ * OpenBLAS does not take where they lie.
  *
  * A kernel keeps the matrices of one forward pass, the last: if several rings use it, each makes
  * its backward pass before another one's forward pass, or that backward pass is refused.

@@ -5,7 +5,6 @@
 #ifndef RINGATTN_TOOL_PLACEMENT_H
 #define RINGATTN_TOOL_PLACEMENT_H
 
-#include "ringattn/pool.h"
 #include "ringattn/topology.h"
 
 /* ---- looking --------------------------------------------------------------------------------- */

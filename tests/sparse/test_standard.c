@@ -9,6 +9,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 
 enum { ROWS = 300, DIM = 16, HEADS = 3, MATRIX_BYTES = HEADS * ROWS * ROWS * (int)sizeof(float) };
@@ -190,7 +191,6 @@ Test(standard, a_backward_pass_after_another_rings_forward_pass_is_refused)
     fixture_free(&f); /* whoever owns it, the kernel gives it back */
 }
 
-/* Whichever matrix no longer fits: one line, nothing kept, and the next try may be smaller. */
 /* Rows of the n-th tensor, q, k, v or dout, that overlap: each begins `stride` floats after the one
    before, in every head alike; or copies of these rows, dense. */
 static void fill_rows(ra_view *view, int n, int64_t stride, bool as_copies)
@@ -236,6 +236,56 @@ Test(standard, rows_that_overlap_are_those_that_they_are)
     }
 }
 
+/* 2^27 floats from row to row: OpenBLAS itself would write the gradients elsewhere. Backwards, and
+   dense, for comparison. */
+Test(standard, gradients_may_lie_at_any_distance)
+{
+    enum { FAR = 1 << 27, MOST = ROWS * HEADS * DIM };
+    static int64_t const strides[] = {HEADS * DIM, -HEADS * DIM, FAR};
+    size_t const far_bytes = (size_t)ROWS * FAR * sizeof(float);
+    static float want[3][MOST];
+    for (int s = 0; s < 3; ++s) {
+        fixture f = fixture_make(INT64_MAX);
+        ra_view *const in[] = {&f.forward.q, &f.forward.k, &f.forward.v, &f.forward.dout};
+        ra_view *const grads[] = {&f.backward.dq, &f.backward.dk, &f.backward.dv};
+        void *far[3] = {NULL};
+        for (int n = 0; n < 4; ++n)
+            fill_rows(in[n], n, 5, true);
+        for (int n = 0; n < 3; ++n) {
+            grads[n]->row_stride = strides[s];
+            if (strides[s] < 0)
+                grads[n]->data = (float *)grads[n]->data + (ROWS - 1) * HEADS * DIM;
+            if (strides[s] == FAR) {
+                far[n] = mmap(NULL, far_bytes, PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+                if (far[n] == MAP_FAILED)
+                    cr_skip_test("no address space for rows that far apart");
+                grads[n]->data = far[n];
+            }
+        }
+        cr_assert_eq(forward(&f, &forward_kept), RA_OK);
+        cr_assert_eq(backward(&f), RA_OK);
+        for (int n = 0; n < 3; ++n) {
+            for (int i = 0; i < MOST; ++i) {
+                int64_t const row = i / (HEADS * DIM);
+                const float *const data = grads[n]->data;
+                float const got = data[row * strides[s] + i % (HEADS * DIM)];
+                if (s == 0)
+                    want[n][i] = got;
+                cr_assert(fabsf(got - want[n][i]) <= 1e-5f, "%d %d: %g, not %g", s, i, (double)got,
+                          (double)want[n][i]);
+            }
+            if (far[n] != NULL)
+                munmap(far[n], far_bytes);
+        }
+        fixture_free(&f);
+    }
+    float most = 0;
+    for (int i = 0; i < MOST; ++i)
+        most = fmaxf(most, fabsf(want[0][i]));
+    cr_expect_gt(most, 0.01f, "else it says nothing");
+}
+
 Test(standard, no_batch_is_no_work)
 {
     fixture f = fixture_make(INT64_MAX);
@@ -245,6 +295,7 @@ Test(standard, no_batch_is_no_work)
     fixture_free(&f);
 }
 
+/* Whichever matrix no longer fits: one line, nothing kept, and the next try may be smaller. */
 Test(standard, a_matrix_that_passes_the_limit_fails_its_pass_and_leaves_nothing)
 {
     captured_log said;

@@ -680,15 +680,16 @@ Test(plan, of_a_row_per_rank_is_exact)
         "--set attention.kind=linear --set shape.head_dim=1",
         "--set ring.schedule=direct --set ring.layout=contiguous "
         "--set ring.rounds=1 --set memory.pattern_cache.mode=off"};
-    int const ranks = command_has_mpi() ? 5 : 1;
-    for (size_t i = 0; i < sizeof(smallest) / sizeof(smallest[0]); i++) {
+    bool const has_mpi = command_has_mpi();
+    int const ranks = has_mpi ? 5 : 1;
+    for (int i = 0; i < (has_mpi ? 2 : 1); i++) { /* cutting a map takes more than one row */
         char line[400], job[300];
         snprintf(job, sizeof(job),
                  "--set memory.pool.mode=off --set compute.threads=1 --set shape.seq=%d "
                  "--set shape.heads=8 --set ring.head_groups=1 %s",
                  ranks, smallest[i]);
         snprintf(line, sizeof(line), "run %s", job);
-        json_t *const run = plan_point_of(ranks, line);
+        json_t *const run = plan_point_of(has_mpi ? ranks : 0, line);
         snprintf(line, sizeof(line), "plan --ranks %d %s", ranks, job);
         json_t *const plan = plan_point_of(0, line);
         cr_expect_eq(integer(run, "peak_bytes"), integer(plan, "peak_bytes"), "%s", job);

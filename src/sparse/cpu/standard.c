@@ -9,7 +9,6 @@
  */
 #include "ringattn/blas.h"
 #include "sparse/cpu/standard_step.h"
-#include "sparse/kernel_request.h"
 
 #include <pthread.h>
 

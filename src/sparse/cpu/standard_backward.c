@@ -54,7 +54,7 @@ static void dquery_block(const ra_standard_step *step, const ra_standard_block *
             ra_standard_operand(&g->k, b->batch, kv_head, key, count, dim, b->keys);
         ra_score_block const part = ra_standard_part(step, step->dscores, step->keys, b->lane,
                                                      b->row, b->count, key, count);
-        ra_standard_fold(&part, false, step->shape->scale, &keys, dq, g->dq.row_stride);
+        ra_standard_fold(&part, false, step->shape->scale, &keys, dq, g->dq.row_stride, b->sums);
         poll_now(step->kernel);
     }
 }
@@ -75,12 +75,13 @@ static void dkey_head(const ra_standard_step *step, const ra_standard_block *b, 
             ra_standard_operand(&g->dout, b->batch, head, row, count, dim, b->queries);
         ra_score_block const weights =
             ra_standard_part(step, step->weights, step->stride, lane, row, count, b->row, b->count);
-        ra_standard_fold(&weights, true, 1, &douts, dv, g->dv.row_stride);
+        ra_standard_fold(&weights, true, 1, &douts, dv, g->dv.row_stride, b->keys);
         ra_operand const queries =
             ra_standard_operand(&g->q, b->batch, head, row, count, dim, b->queries);
         ra_score_block const dscores =
             ra_standard_part(step, step->dscores, step->keys, lane, row, count, b->row, b->count);
-        ra_standard_fold(&dscores, true, step->shape->scale, &queries, dk, g->dk.row_stride);
+        ra_standard_fold(&dscores, true, step->shape->scale, &queries, dk, g->dk.row_stride,
+                         b->keys);
         poll_now(step->kernel);
     }
 }

@@ -128,7 +128,7 @@ static void sum_block(const ra_standard_step *step, const ra_standard_block *b)
             ra_standard_operand(&f->v, b->batch, kv_head, key, count, dim, b->keys);
         ra_score_block const part = ra_standard_part(step, step->weights, step->stride, b->lane,
                                                      b->row, b->count, key, count);
-        ra_standard_fold(&part, false, 1, &values, sums, dim);
+        ra_standard_fold(&part, false, 1, &values, sums, dim, NULL);
         poll_now(step->kernel);
     }
     if (f->last)

@@ -13,10 +13,13 @@
 #include <math.h>
 #include <string.h>
 
-/* Whether OpenBLAS takes rows at this distance. */
+/* Further apart, OpenBLAS 0.3.21's products of small matrices by AVX-512 write elsewhere: offsets
+   of 16 rows are 32 bits there. */
+enum { BLAS_STRIDE_MAX = 1 << 24 };
+
 static bool blas_takes(int64_t stride, int32_t dim)
 {
-    return stride >= dim && stride <= INT32_MAX;
+    return stride >= dim && stride <= BLAS_STRIDE_MAX;
 }
 
 ra_operand ra_standard_operand(const ra_view *view, int64_t batch, int64_t head, int64_t row,
@@ -90,24 +93,29 @@ static void fold_live(const ra_score_block *block, bool transposed, float factor
 }
 
 void ra_standard_fold(const ra_score_block *block, bool transposed, float factor,
-                      const ra_operand *rows, float *to, int64_t to_stride)
+                      const ra_operand *rows, float *to, int64_t to_stride, float *scratch)
 {
-    if (!is_finite(rows) || !blas_takes(to_stride, rows->dim)) {
+    int32_t const count = transposed ? block->keys : block->queries, dim = rows->dim;
+    bool const in_place = blas_takes(to_stride, dim);
+    if (!is_finite(rows)) {
         fold_live(block, transposed, factor, rows, to, to_stride);
         return;
     }
-    ra_blas_multiply(&(ra_blas_product){.m = transposed ? block->keys : block->queries,
-                                        .n = rows->dim,
+    ra_blas_multiply(&(ra_blas_product){.m = count,
+                                        .n = dim,
                                         .k = rows->count,
                                         .a_transposed = transposed,
                                         .factor = factor,
-                                        .keep = 1,
+                                        .keep = in_place ? 1 : 0,
                                         .a = block->data,
                                         .b = rows->rows,
-                                        .c = to,
+                                        .c = in_place ? to : scratch,
                                         .a_stride = (int32_t)block->stride,
                                         .b_stride = rows->stride,
-                                        .c_stride = (int32_t)to_stride});
+                                        .c_stride = in_place ? (int32_t)to_stride : dim});
+    for (int32_t i = 0; i < count && !in_place; ++i)
+        for (int32_t d = 0; d < dim; ++d)
+            to[i * to_stride + d] += scratch[(int64_t)i * dim + d];
 }
 
 /* ---- masks ----------------------------------------------------------------------------------- */

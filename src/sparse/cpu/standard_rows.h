@@ -15,7 +15,7 @@ typedef struct ra_operand {
 } ra_operand;
 
 /* `scratch` holds count * dim floats; it is written if the view is not float32, or if its rows are
-   further apart than OpenBLAS can say, overlap, or run backwards. */
+   too far apart for OpenBLAS, overlap, or run backwards. */
 ra_operand ra_standard_operand(const ra_view *view, int64_t batch, int64_t head, int64_t row,
                                int32_t count, int32_t dim, float *scratch);
 
@@ -31,11 +31,11 @@ void ra_standard_multiply(const ra_score_block *block, float factor, const ra_op
                           const ra_operand *keys);
 /*
  * to[query] += factor * sum over keys of block * keys, or the transposed: to[key] += factor * sum
- * over queries. A pair of weight 0 adds nothing, whatever its row holds. At a stride that OpenBLAS
- * does not take, pair by pair.
+ * over queries. A pair of weight 0 adds nothing, whatever its row holds. `scratch` holds as many
+ * rows as are added to; NULL: to_stride is dim.
  */
 void ra_standard_fold(const ra_score_block *block, bool transposed, float factor,
-                      const ra_operand *rows, float *to, int64_t to_stride);
+                      const ra_operand *rows, float *to, int64_t to_stride, float *scratch);
 
 /* Add to block[q][k] how often the map lets query row + q of a (global) head see key k. */
 void ra_standard_count_pairs(const ra_tilemap *map, int32_t head, int64_t row,
