@@ -206,9 +206,9 @@ typedef struct ra_kernel_ops {
     /**
      * One step of the forward pass: done when it returns on a CPU, enqueued on a GPU.
      * @return RA_ERR_INVALID      views or workspace do not fit the step
-     *         RA_ERR_UNSUPPORTED  a head_dim, scale, stride or size that this table does not
-     * compute RA_ERR_NO_MEMORY    for a map that was not taken; scores of `standard` RA_ERR_CUDA;
-     * in any case one line was logged
+     *         RA_ERR_UNSUPPORTED  a head_dim, scale, stride or size that this table does not take
+     *         RA_ERR_NO_MEMORY    for a map that was not taken; scores of `standard`
+     *         RA_ERR_CUDA; in any case one line was logged
      */
     ra_status (*forward)(ra_kernel *kernel, const ra_forward_step *step);
     /** delta[b][h][i] = sum over dim of out * dout, both [.][q_rows], from a rounded out. */
