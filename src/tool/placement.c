@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 _Static_assert(sizeof(ra_place) % sizeof(int64_t) == 0, "ranks add up tables of int64");
+_Static_assert(sizeof(ra_place) + sizeof(int64_t) == 704, "what memory.md says of a rank");
 
 /* What other ranks try to read. */
 static int64_t probe;

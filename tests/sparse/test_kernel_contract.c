@@ -150,8 +150,7 @@ Test(kernel, tiles_that_share_rows_are_one_softmax)
     }
 }
 
-/* Where a stride is an int or a size, it is not these. cuBLAS takes none: its table refuses them.
- */
+/* A stride that is an int or a size somewhere is another one. The table of cuBLAS refuses them. */
 Test(kernel, rows_may_lie_backwards)
 {
     const ra_kernel_ops *const first = kernel_table(0);
