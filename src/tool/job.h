@@ -38,7 +38,6 @@ typedef struct ra_job {
     /* Of the kernel's memory and of the host's; if the CPU computes, one serves as both. */
     ra_ledger *ledger, *host_ledger;
     ra_pool *pool, *host_pool;
-    bool writes_pool_log;   /* memory.pool.log is honoured; else it is refused */
     int pool_log_number;    /* of this job's file, if there are several; 0: it is the only one */
     ra_pool_log *pool_log;  /* NULL: none is wanted */
     ra_shard_memory shards; /* where the tensors lie, and what stages them */
@@ -140,8 +139,6 @@ ra_times ra_times_of(double *ms, int count);
 int64_t ra_job_times_bytes(int repetitions, bool backward);
 /** Collective. Verify and write the output. RA_OK also if verification failed. */
 RA_CHECKED ra_status ra_job_results(ra_job *job);
-/** For commands that write no memory.pool.log: RA_ERR_CONFIG, with a line, if it was given. */
-RA_CHECKED ra_status ra_job_refuse_pool_log(const ra_config *config);
 /** Collective. Write this rank's events up to here, if memory.pool.log asks for them. */
 RA_CHECKED ra_status ra_job_write_pool_log(ra_job *job);
 /**

@@ -145,8 +145,8 @@ ra_status ra_host_pool_make(int sharers, ra_ledger **ledger_out, ra_pool **pool_
 static ra_status kernel_pool_make(ra_job *job, ra_memory memory, int sharers)
 {
     int64_t limit_bytes = job->config.limit_bytes, context_bytes = job->context_bytes;
-    ra_status status = job->writes_pool_log ? RA_OK : ra_job_refuse_pool_log(&job->config);
-    if (status == RA_OK && limit_bytes == 0) {
+    ra_status status = RA_OK;
+    if (limit_bytes == 0) {
         status = share_of(&memory, sharers, &limit_bytes);
         limit_bytes += context_bytes; /* already taken, so not among what is available */
     }

@@ -31,10 +31,28 @@ ra_repeat ra_job_repeat_of(const ra_config *config)
                        .most_ms = given ? (double)INFINITY : REPEAT_MS};
 }
 
+/* Whether the command would read and write the files that a configuration names. */
+static ra_status files_check(const ra_series_ops *ops, const ra_config *config)
+{
+    if (config->output != NULL)
+        ra_log(RA_LOG_ERROR, "job.output: '%s' writes no tensors; leave it to 'run'", ops->name);
+    else if (config->input != NULL && ops->makes_tensors)
+        ra_log(RA_LOG_ERROR,
+               "job.input: '%s' makes its own tensors of many lengths; leave it to 'run'",
+               ops->name);
+    else if (config->pool_log != NULL && !ops->writes_pool_log)
+        ra_log(RA_LOG_ERROR, "memory.pool.log: is for 'run' and 'bench'");
+    else
+        return RA_OK;
+    return RA_ERR_CONFIG;
+}
+
 /* All ranks have the same text, so they need not agree. */
 ra_status ra_series_configure(const ra_series *series, const ra_config_pick *pick, ra_job *job)
 {
-    ra_status const status = ra_job_text_parse(&series->text, series->comm, pick, &job->config);
+    ra_status status = ra_job_text_parse(&series->text, series->comm, pick, &job->config);
+    if (status == RA_OK)
+        status = files_check(series->ops, &job->config);
     if (status != RA_OK)
         return status;
     if (job->config.comm != series->base.comm) {
@@ -208,7 +226,9 @@ static ra_status prepare(ra_series *series, void *command)
     if (ra_series_is_first(series) && (options->json || options->csv))
         series->points = json_array();
     ra_console_hold();
-    status = ops->prepare(command);
+    status = files_check(ops, &series->base);
+    if (status == RA_OK)
+        status = ops->prepare(command);
     if (status == RA_OK)
         status = ra_job_check_outputs(options, &series->base, series->comm, true);
     status = ra_console_agree(series->comm, ops->agreeing, status);

@@ -17,6 +17,8 @@ typedef struct ra_series_ops {
     const char *name;     /* "bench" */
     const char *agreeing; /* "agreeing on the sweep": what ranks do after `prepare` */
     const char *jobs;     /* "points of a bench" */
+    bool makes_tensors;   /* of its own: job.input is refused */
+    bool writes_pool_log; /* of each job; else memory.pool.log is refused */
     int64_t base_point;   /* combination of the sweep for `base`, as in ra_config_pick */
     /* What a rank does by itself before the first job; it may say why not. */
     ra_status (*prepare)(void *command);

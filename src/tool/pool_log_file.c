@@ -48,14 +48,6 @@ static ra_status own_write(const ra_job *job)
     return ra_output_close(&output, true);
 }
 
-ra_status ra_job_refuse_pool_log(const ra_config *config)
-{
-    if (config->pool_log == NULL)
-        return RA_OK;
-    ra_log(RA_LOG_ERROR, "memory.pool.log: is for 'run' and 'bench'");
-    return RA_ERR_CONFIG;
-}
-
 ra_status ra_job_write_pool_log(ra_job *job)
 {
     if (job->pool_log == NULL)

@@ -51,14 +51,6 @@ static ra_status point_run(ra_ablate *ablate, ra_ablate_point *point)
 static ra_status prepare(void *command)
 {
     ra_ablate *ablate = command;
-    const ra_config *base = &ablate->series.base;
-    if (base->output != NULL) {
-        ra_log(RA_LOG_ERROR, "job.output: 'ablate' writes no tensors; leave it to 'run'");
-        return RA_ERR_CONFIG;
-    }
-    ra_status const status = ra_job_refuse_pool_log(base);
-    if (status != RA_OK)
-        return status;
     ablate->points = calloc((size_t)ra_feature_set_count, sizeof(*ablate->points));
     if (ablate->points == NULL)
         return ra_refuse_memory("the sets of features");

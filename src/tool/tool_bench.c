@@ -12,10 +12,6 @@ static ra_status prepare(void *command)
     const ra_config *base = &bench->series.base;
     const char *named = bench->series.options->source.pick.variant;
     bench->variant_count = named != NULL ? 0 : base->variant_count;
-    if (base->output != NULL) {
-        ra_log(RA_LOG_ERROR, "job.output: 'bench' writes no tensors; leave it to 'run'");
-        return RA_ERR_CONFIG;
-    }
     ra_status status = ra_config_count_jobs(base, named, &bench->job_count);
     if (status == RA_OK)
         status = ra_host_pool_make(1, &bench->ledger, &bench->pool); /* limits.c shares it out */
@@ -75,6 +71,7 @@ int ra_command_bench(const ra_options *options, ra_comm *comm)
     static const ra_series_ops ops = {.name = "bench",
                                       .agreeing = "agreeing on the sweep",
                                       .jobs = "points of a bench",
+                                      .writes_pool_log = true,
                                       .base_point = 1,
                                       .prepare = prepare,
                                       .run = run,

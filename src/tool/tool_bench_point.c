@@ -163,7 +163,6 @@ ra_status ra_bench_point_run(ra_bench *bench, const ra_config_pick *pick)
     ra_job job = {.options = series->options,
                   .comm = series->comm,
                   .progress = series->progress,
-                  .writes_pool_log = true,
                   .pool_log_number = ++bench->point_count,
                   .cache = &bench->cache};
     ra_bench_point point = {.pick = *pick};

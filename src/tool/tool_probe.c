@@ -136,10 +136,8 @@ static ra_status points_make(ra_probe *probe)
 static ra_status prepare(void *command)
 {
     ra_probe *probe = command;
-    ra_status status = ra_probe_check_files(&probe->series.base);
-    if (status == RA_OK)
-        status = ra_host_pool_make(ra_comm_local_size(probe->series.comm), &probe->ledger,
-                                   &probe->checks);
+    ra_status const status =
+        ra_host_pool_make(ra_comm_local_size(probe->series.comm), &probe->ledger, &probe->checks);
     return status == RA_OK ? points_make(probe) : status;
 }
 
@@ -166,6 +164,7 @@ int ra_command_probe(const ra_options *options, ra_comm *comm)
     static const ra_series_ops ops = {.name = "probe",
                                       .agreeing = "agreeing on the variants",
                                       .jobs = "variants of a probe",
+                                      .makes_tensors = true,
                                       .prepare = prepare,
                                       .run = run,
                                       .report = ra_probe_report_end,

@@ -52,9 +52,6 @@ RA_CHECKED ra_status ra_probe_try(ra_probe *probe, ra_probe_point *point, int64_
  */
 void ra_probe_predict(ra_probe *probe, ra_probe_point *point);
 
-/** Whether a configuration names tensors to read or write, which a probe does not. */
-RA_CHECKED ra_status ra_probe_check_files(const ra_config *config);
-
 /* Rank 0 only. */
 void ra_probe_report_point(ra_probe *probe, const ra_probe_point *point);
 /** The "points" entry, which takes probe->report_json over; NULL: no memory. */

@@ -21,23 +21,8 @@ static ra_status documents_fit(ra_config *config, int64_t tokens)
     return RA_OK;
 }
 
-ra_status ra_probe_check_files(const ra_config *config)
-{
-    if (config->input != NULL || config->output != NULL) {
-        ra_log(RA_LOG_ERROR,
-               "job.%s: 'probe' makes its own tensors of many lengths and writes "
-               "none; leave it to 'run'",
-               config->input != NULL ? "input" : "output");
-        return RA_ERR_CONFIG;
-    }
-    return ra_job_refuse_pool_log(config);
-}
-
 static ra_status config_fit(ra_config *config, int64_t tokens)
 {
-    ra_status const status = ra_probe_check_files(config);
-    if (status != RA_OK)
-        return status;
     config->seq = tokens;
     config->verify = false; /* the whole run verifies, and not in the job's memory */
     return documents_fit(config, tokens);

@@ -51,7 +51,7 @@ static ra_status trace_end(ra_job *job, const ra_trace *trace)
 
 int ra_command_run(const ra_options *options, ra_comm *comm)
 {
-    ra_job job = {.options = options, .comm = comm, .writes_pool_log = true};
+    ra_job job = {.options = options, .comm = comm};
     ra_trace *trace = NULL;
     ra_placement placement = {0};
     ra_place_read(&placement.own);

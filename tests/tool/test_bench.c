@@ -360,6 +360,22 @@ Test(bench, without_bounds_of_its_own_a_point_ends_by_itself)
     json_decref(root);
 }
 
+/* Variants and values of a sweep are refused as the file itself is. */
+Test(bench, no_point_writes_tensors)
+{
+    static const char *const kinds[] = {"variants: {plain: {}, writer: {job.output: o.st}}\n",
+                                        "sweep: {job.output: [none, o.st]}\n"};
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+        write_config(kinds[i]);
+        command_run(&result, 0, "bench --config job.yaml --set shape.seq=16 --set job.repeat=1");
+        cr_expect_eq(result.code, 0, "%d\n%s", result.code, result.err);
+        cr_expect_eq(command_count_lines(result.out, "forward "), 1, "%s", result.out);
+        cr_expect_eq(command_count_lines(result.err, "job.output: 'bench' writes no tensors"), 1,
+                     "%s", result.err);
+        cr_expect_not(command_file_exists("o.st"));
+    }
+}
+
 Test(bench, what_is_wrong_with_the_whole_is_one_line_and_the_end)
 {
     static const struct {
