@@ -132,8 +132,7 @@ typedef struct ra_predict_request {
 typedef struct ra_predicted_step {
     int step;           /* its number in the plan */
     int held_from;      /* -1: several ranks */
-    double pairs, keys; /* live pairs; rows of keys that runs bring; over batch and heads */
-    double rows;        /* query rows over batch and heads */
+    double pairs;       /* live ones, over batch and heads */
     int64_t held_bytes, sent_bytes;        /* keys and values, one pass */
     int64_t grad_in_bytes, grad_out_bytes; /* backward */
     bool crosses_nodes;

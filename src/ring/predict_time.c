@@ -87,8 +87,6 @@ void ra_predict_add_times(const ra_predict_job *job, const ra_predict_plan *plan
         to->held_from = from->held_from;
         to->crosses_nodes = s > 0 && crosses(job, rank, from);
         to->pairs += from->map.pairs * (double)c->batch;
-        to->keys += from->map.keys * (double)c->batch;
-        to->rows += from->map.runs > 0 ? lines : 0;
         to->held_bytes += s > 0 ? row * element * from->fetched_rows : 0;
         to->sent_bytes += row * element * from->sent_rows;
         to->grad_in_bytes += c->backward ? row * 4 * from->grad_in_rows : 0;
@@ -124,7 +122,6 @@ static void scale_steps(const ra_predict_job *job, int index, ra_predicted_step 
     double const factor = sum > 0 ? job->areas[index] * (double)job->request->ring.batch / sum : 1;
     for (int s = 0; s < job->step_count && job->sampled; ++s) {
         steps[s].pairs *= factor;
-        steps[s].keys *= factor;
         if (job->request->standard)
             continue; /* its work goes by all pairs, which are not sampled */
         steps[s].forward_ms[0] *= factor;
