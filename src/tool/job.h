@@ -97,8 +97,9 @@ void ra_job_take_cores(ra_job *job, const ra_job_cores *cores);
 const char *ra_job_describe_backend(const ra_job *job, char text[RA_BACKEND_TEXT_MAX]);
 /**
  * Collective, after ra_job_build. Compare the ranks' places with what the job needs, and warn.
+ * @param own  from ra_place_read
  */
-RA_CHECKED ra_status ra_job_check_placement(ra_job *job, ra_placement *placement);
+RA_CHECKED ra_status ra_job_check_placement(ra_job *job, ra_place own);
 /** Remark on sections of the file that a command for one job does not use: `sweep`, for `bench` and
     `plan`; and `variants`, unless --variant names one. Rank 0 speaks. */
 void ra_job_mention_sweep(const ra_config *config, const ra_comm *comm);

@@ -321,16 +321,16 @@ ra_status ra_job_build(ra_job *job)
     return ra_console_agree(job->comm, "agreeing on the ring", ring_make(job));
 }
 
-ra_status ra_job_check_placement(ra_job *job, ra_placement *placement)
+ra_status ra_job_check_placement(ra_job *job, ra_place own)
 {
     ra_ring_info ring;
     ra_ring_read_info(job->ring, &ring);
     /* With a GPU the host's part of passes has one thread, whatever the configuration says. */
     bool const on_gpu = job->backend == RA_BACKEND_CUDA;
-    placement->own.threads = on_gpu ? 1 : job->kernel.threads;
-    placement->own.threads_are_auto = !on_gpu && job->config.threads == 0;
-    placement->own.domains = on_gpu ? 0 : placement->own.domains; /* it needs none to itself */
-    return ra_placement_check(placement, job->comm, ring.schedule != RA_SCHEDULE_SHARED);
+    own.threads = on_gpu ? 1 : job->kernel.threads;
+    own.threads_are_auto = !on_gpu && job->config.threads == 0;
+    own.domains = on_gpu ? 0 : own.domains; /* it needs none to itself */
+    return ra_placement_check(&own, job->comm, ring.schedule != RA_SCHEDULE_SHARED);
 }
 
 void ra_job_mention_sweep(const ra_config *config, const ra_comm *comm)

@@ -94,26 +94,23 @@ static ra_status share_attach(ra_comm *comm, ra_place *places, int64_t *results)
     return status;
 }
 
-static void say(const ra_place *places, int ranks, bool sends, unsigned *said)
+static void say(const ra_place *places, int ranks, bool sends)
 {
     ra_placement_finding findings[RA_PLACEMENT_FAULTS];
     ra_placement_judge(places, ranks, sends, findings);
     for (int i = 0; i < RA_PLACEMENT_FAULTS; i++) {
-        if (findings[i].hosts == 0 || (*said & 1u << i) != 0)
-            continue;
-        *said |= 1u << i;
         if (findings[i].hosts == 1)
             ra_log(RA_LOG_WARNING, "%s", findings[i].line);
-        else
+        else if (findings[i].hosts > 1)
             ra_log(RA_LOG_WARNING, "%s (%d more hosts are like this)", findings[i].line,
                    findings[i].hosts - 1);
     }
 }
 
-ra_status ra_placement_check(ra_placement *placement, ra_comm *comm, bool sends)
+ra_status ra_placement_check(const ra_place *own, ra_comm *comm, bool sends)
 {
     int const ranks = ra_comm_size(comm);
-    ra_place place = placement->own;
+    ra_place place = *own;
     ra_place *const places = calloc((size_t)ranks, sizeof(*places) + sizeof(int64_t));
     ra_console_hold();
     ra_status status =
@@ -137,7 +134,7 @@ ra_status ra_placement_check(ra_placement *placement, ra_comm *comm, bool sends)
         status = share_attach(comm, places, (int64_t *)(void *)(places + ranks));
     if (status == RA_OK && ra_comm_rank(comm) == 0 && !ra_console_is_quiet()) {
         ra_console_hold(); /* rank 0 speaks for all */
-        say(places, ranks, copies, &placement->said);
+        say(places, ranks, copies);
         ra_console_release();
     }
 

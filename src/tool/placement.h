@@ -47,19 +47,14 @@ void ra_place_read(ra_place *place_out);
  */
 int ra_place_attach(const ra_place *other);
 
-/* A rank's place, and which faults were reported; belongs to the command. */
-typedef struct ra_placement {
-    ra_place own;  /* from ra_place_read, but threads and threads_are_auto from the job */
-    unsigned said; /* on rank 0: bits of ra_placement_fault that were reported */
-} ra_placement;
-
 /**
  * Collective. Compare all ranks' places; rank 0 warns of what is wrong unless it is quiet. Takes
  * some 0.7 KB per rank for the time being, on no ledger.
  *
+ * @param own   from ra_place_read, but threads and threads_are_auto from the job
  * @param sends whether keys and values are sent rather than read in place; the same on all ranks
  */
-RA_CHECKED ra_status ra_placement_check(ra_placement *placement, ra_comm *comm, bool sends);
+RA_CHECKED ra_status ra_placement_check(const ra_place *own, ra_comm *comm, bool sends);
 
 /* ---- judging --------------------------------------------------------------------------------- */
 

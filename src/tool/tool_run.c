@@ -53,11 +53,11 @@ int ra_command_run(const ra_options *options, ra_comm *comm)
 {
     ra_job job = {.options = options, .comm = comm};
     ra_trace *trace = NULL;
-    ra_placement placement = {0};
-    ra_place_read(&placement.own);
+    ra_place place;
+    ra_place_read(&place);
     ra_status status = ra_job_prepare(&job);
     if (status == RA_OK)
-        status = ra_job_check_placement(&job, &placement);
+        status = ra_job_check_placement(&job, place);
     if (status == RA_OK)
         status = trace_begin(&job, &trace);
     if (status == RA_OK)
