@@ -104,7 +104,6 @@ static ra_status point_run(ra_probe *probe, ra_probe_point *point)
         ra_series_add(&probe->series, ra_probe_point_to_json(probe, point));
     }
     ra_series_count(&probe->series, point->status, &point->report);
-    probe->done_count++;
     ra_series_save(&probe->series, probe);
     return RA_OK;
 }

@@ -129,7 +129,7 @@ static ra_status memory_print(const ra_probe *probe)
     int count = 0;
     if (columns == NULL)
         return ra_refuse_memory("the report");
-    for (int i = 0; i < probe->done_count; i++) {
+    for (int i = 0; i < probe->point_count; i++) {
         const ra_probe_point *point = &probe->points[i];
         if (point->status == RA_OK)
             columns[count++] = (ra_memory_column){point->variant, &point->report};
