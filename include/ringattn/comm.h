@@ -309,7 +309,7 @@ struct ra_comm_ops {
 /* The head of every communicator; a maker's own struct begins with it. */
 struct ra_comm {
     const ra_comm_ops *ops;
-    int rank, size, local_size;
+    int rank, size;
     const int *hosts; /* [size], the maker's */
     int64_t timeout_ms;
     ra_comm_stats stats;

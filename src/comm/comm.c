@@ -11,8 +11,7 @@ void ra_comm_init(ra_comm *comm, const ra_comm_ops *ops, int rank, int size, int
 {
     RA_ASSERT(timeout_ms >= 1);
     RA_ASSERT(rank >= 0 && rank < size);
-    *comm = (ra_comm){
-        .ops = ops, .rank = rank, .size = size, .local_size = size, .timeout_ms = timeout_ms};
+    *comm = (ra_comm){.ops = ops, .rank = rank, .size = size, .timeout_ms = timeout_ms};
     comm->beat_ns = ra_clock_ns(); /* as if one had just been sent: short work needs none */
     if (gethostname(comm->host, sizeof(comm->host)) != 0)
         strcpy(comm->host, "unknown");
@@ -110,7 +109,7 @@ const char *ra_comm_host(const ra_comm *comm)
 
 int ra_comm_local_size(const ra_comm *comm)
 {
-    return comm->local_size;
+    return ra_hosts_count_local(comm->hosts, comm->size, comm->rank);
 }
 
 const int *ra_comm_hosts(const ra_comm *comm)

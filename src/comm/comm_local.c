@@ -209,7 +209,6 @@ err_free_group:
 static void describe_host(ra_comm *comm, const ra_local_group *group, bool several)
 {
     comm->hosts = group->hosts;
-    comm->local_size = ra_hosts_count_local(group->hosts, group->size, comm->rank);
     if (several)
         snprintf(comm->host, sizeof(comm->host), "host%d", group->hosts[comm->rank]);
 }

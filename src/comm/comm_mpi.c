@@ -166,7 +166,6 @@ static ra_status find_hosts(ra_mpi_comm *mpi)
     if (status == RA_OK) {
         number_hosts(ids, comm->size, mpi->hosts);
         comm->hosts = mpi->hosts;
-        comm->local_size = ra_hosts_count_local(mpi->hosts, comm->size, comm->rank);
     }
     free(ids);
     return status;

@@ -14,7 +14,6 @@ void ra_device_init(ra_device_comm *comm, const ra_comm_ops *ops, ra_comm *host,
 {
     ra_comm_init(&comm->base, ops, host->rank, host->size, host->timeout_ms);
     memcpy(comm->base.host, host->host, sizeof(host->host));
-    comm->base.local_size = host->local_size;
     comm->base.hosts = host->hosts;
     comm->base.of_host = host;
     comm->device = *device;

@@ -177,7 +177,7 @@ static ra_status exchange_invitations(ra_comm *comm, invitation *mine)
 
 ra_status ra_window_create(ra_comm *comm, size_t bytes, ra_window *window_out)
 {
-    ra_window window = {.bytes = bytes, .member_count = comm->local_size};
+    ra_window window = {.bytes = bytes, .member_count = ra_comm_local_size(comm)};
     invitation invite = {0};
     int file = -1;
     ra_status mine = RA_OK;

@@ -126,7 +126,6 @@ ra_comm *faulty_comm_create(ra_comm *inner, int64_t fail_at)
     faulty->base = (ra_comm){.ops = &faulty_ops,
                              .rank = inner->rank,
                              .size = inner->size,
-                             .local_size = inner->local_size,
                              .hosts = inner->hosts,
                              .timeout_ms = inner->timeout_ms};
     memcpy(faulty->base.host, inner->host, sizeof(inner->host));
