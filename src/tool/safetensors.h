@@ -46,15 +46,9 @@ void ra_tensor_file_close(ra_tensor_file *file); /* NULL is fine */
 
 typedef struct ra_tensor_writer ra_tensor_writer;
 
-/* One finished line that says what was wrong with a file: of several ranks that fail alike, one is
-   to say it. */
-typedef struct ra_file_error {
-    char line[768];
-} ra_file_error;
-
 /**
  * From here on a signal that ends this process removes the temporary file of such a writer, which
- * another process may be about to create (doomed_file.h), until a writer of this one is destroyed.
+ * another process may be about to create, until ra_doomed_file_clear.
  */
 void ra_tensor_writer_doom(const char *path, const char *job_id);
 
@@ -66,23 +60,21 @@ void ra_tensor_writer_doom(const char *path, const char *job_id);
  */
 RA_CHECKED ra_status ra_tensor_writer_open(const char *path, const char *job_id, bool create,
                                            ra_tensor_info *tensors, int count,
-                                           ra_tensor_writer **writer_out, ra_file_error *error);
+                                           ra_tensor_writer **writer_out);
 /** Write `bytes` at `offset` from the tensor's first byte. */
 RA_CHECKED ra_status ra_tensor_writer_put(ra_tensor_writer *writer, const ra_tensor_info *tensor,
-                                          int64_t offset, const void *data, size_t bytes,
-                                          ra_file_error *error);
+                                          int64_t offset, const void *data, size_t bytes);
 /**
  * fsync what this process wrote. Every process calls it before anyone renames. The ranks of `comm`
  * (NULL: there are none) hear of each piece that is on the disk; the fsync after all of them, one
  * call, has only what describes the file to write.
  */
-RA_CHECKED ra_status ra_tensor_writer_flush(ra_tensor_writer *writer, ra_comm *comm,
-                                            ra_file_error *error);
+RA_CHECKED ra_status ra_tensor_writer_flush(ra_tensor_writer *writer, ra_comm *comm);
 /**
  * Give the file its name and fsync the folder: one process, after all have flushed. If only the
  * folder cannot be flushed, which is RA_ERR_IO, the file has its name and stays.
  */
-RA_CHECKED ra_status ra_tensor_writer_rename(ra_tensor_writer *writer, ra_file_error *error);
+RA_CHECKED ra_status ra_tensor_writer_rename(ra_tensor_writer *writer);
 /** Close; the temporary file is removed if this process created it and it was not renamed. */
 void ra_tensor_writer_destroy(ra_tensor_writer *writer); /* NULL is fine */
 

@@ -54,39 +54,19 @@ static void make_printable(char *text)
             *text = '?';
 }
 
-static void error_write(ra_file_error *error, const char *path, const char *tensor,
-                        const char *remedy, const char *format, va_list args) RA_PRINTF(5, 0);
-
-static void error_write(ra_file_error *error, const char *path, const char *tensor,
-                        const char *remedy, const char *format, va_list args)
-{
-    char what[384], where[RA_TENSOR_NAME_MAX + 16] = "";
-    vsnprintf(what, sizeof(what), format, args);
-    if (tensor != NULL)
-        snprintf(where, sizeof(where), ", tensor '%s'", tensor);
-    snprintf(error->line, sizeof(error->line), "%s (file '%.200s'%s): %s", what, path, where,
-             remedy);
-    make_printable(error->line);
-}
-
-void ra_file_error_set(ra_file_error *error, const char *path, const char *remedy,
-                       const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    error_write(error, path, NULL, remedy, format, args);
-    va_end(args);
-}
-
 ra_status ra_file_refuse(const char *path, const char *tensor, const char *remedy,
                          const char *format, ...)
 {
+    char what[384], where[RA_TENSOR_NAME_MAX + 16] = "", line[768];
     va_list args;
-    ra_file_error error;
     va_start(args, format);
-    error_write(&error, path, tensor, remedy, format, args);
+    vsnprintf(what, sizeof(what), format, args);
     va_end(args);
-    ra_log(RA_LOG_ERROR, "%s", error.line);
+    if (tensor != NULL)
+        snprintf(where, sizeof(where), ", tensor '%s'", tensor);
+    snprintf(line, sizeof(line), "%s (file '%.200s'%s): %s", what, path, where, remedy);
+    make_printable(line);
+    ra_log(RA_LOG_ERROR, "%s", line);
     return RA_ERR_IO;
 }
 

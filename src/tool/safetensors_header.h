@@ -24,12 +24,10 @@ int64_t ra_tensor_dtype_bytes(const char *dtype);
 bool ra_tensor_bytes(const ra_tensor_info *info, int64_t *bytes_out);
 
 /**
- * "<what> (file 'path'): <remedy>". Bytes that are not printable ASCII come out as '?', so that
- * names from a hostile header cannot break the line.
+ * Log "<what> (file 'path', tensor 'name'): <remedy>". Bytes that are not printable ASCII come out
+ * as '?', so that names from a hostile header cannot break the line. Always RA_ERR_IO.
+ * @param tensor  NULL: none is named
  */
-void ra_file_error_set(ra_file_error *error, const char *path, const char *remedy,
-                       const char *format, ...) RA_PRINTF(4, 5);
-/** Log such a line, with ", tensor 'name'" behind the path unless it is NULL; always RA_ERR_IO. */
 ra_status ra_file_refuse(const char *path, const char *tensor, const char *remedy,
                          const char *format, ...) RA_PRINTF(4, 5);
 

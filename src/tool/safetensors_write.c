@@ -1,7 +1,6 @@
 /*
  * Writing a safetensors file from several processes: a temporary file of full length, rows put
- * where they belong, fsync, rename. The cause of a failure goes into an ra_file_error, so that one
- * of many processes that fail alike can log it.
+ * where they belong, fsync, rename.
  */
 #include "doomed_file.h"
 #include "durable.h"
@@ -32,17 +31,9 @@ struct ra_tensor_writer {
     bool created, published;
 };
 
-static ra_status fail(ra_file_error *error, const char *path, const char *what, int reason,
-                      const char *remedy)
+static ra_status fail(const char *path, const char *what, int reason, const char *remedy)
 {
-    ra_file_error_set(error, path, remedy, "%s: %s", what, strerror(reason));
-    return RA_ERR_IO;
-}
-
-static ra_status fail_memory(ra_file_error *error, const char *path)
-{
-    ra_file_error_set(error, path, "free some memory", "no memory to write");
-    return RA_ERR_NO_MEMORY;
+    return ra_file_refuse(path, NULL, remedy, "%s: %s", what, strerror(reason));
 }
 
 /* ---- the header ------------------------------------------------------------------------------ */
@@ -90,19 +81,19 @@ static char *head_text(const ra_tensor_info *tensors, int count, size_t *bytes_o
 
 /* Fills in bytes and offsets, and the file's length; *head_out is for the caller to free. */
 static ra_status lay_out(ra_tensor_writer *writer, ra_tensor_info *tensors, int count,
-                         char **head_out, size_t *head_bytes_out, ra_file_error *error)
+                         char **head_out, size_t *head_bytes_out)
 {
     int64_t total = 0;
     for (int i = 0; i < count; ++i) {
         RA_ASSERT(ra_tensor_dtype_bytes(tensors[i].dtype) != 0);
         if (!ra_tensor_bytes(&tensors[i], &tensors[i].bytes) ||
             __builtin_add_overflow(total, tensors[i].bytes, &total) || total > INT64_MAX / 2)
-            return fail(error, writer->path, "cannot write", EFBIG, "write fewer tokens");
+            return fail(writer->path, "cannot write", EFBIG, "write fewer tokens");
     }
     size_t head_bytes;
     char *head = head_text(tensors, count, &head_bytes);
     if (head == NULL)
-        return fail_memory(error, writer->path);
+        return ra_refuse_memory("the output's header");
     writer->file_bytes = (int64_t)head_bytes;
     for (int i = 0; i < count; ++i) {
         tensors[i].offset = writer->file_bytes;
@@ -116,7 +107,7 @@ static ra_status lay_out(ra_tensor_writer *writer, ra_tensor_info *tensors, int 
 /* ---- the file -------------------------------------------------------------------------------- */
 
 static ra_status write_all(const ra_tensor_writer *writer, const void *data, size_t bytes,
-                           int64_t offset, ra_file_error *error)
+                           int64_t offset)
 {
     const char *from = data;
     while (bytes > 0) {
@@ -125,8 +116,7 @@ static ra_status write_all(const ra_tensor_writer *writer, const void *data, siz
         if (put < 0 && errno == EINTR)
             continue;
         if (put <= 0)
-            return fail(error, writer->path, "cannot write", put == 0 ? ENOSPC : errno,
-                        REMEDY_SPACE);
+            return fail(writer->path, "cannot write", put == 0 ? ENOSPC : errno, REMEDY_SPACE);
         from += put;
         offset += put;
         bytes -= (size_t)put;
@@ -135,7 +125,7 @@ static ra_status write_all(const ra_tensor_writer *writer, const void *data, siz
 }
 
 /* Give the file its length, and its blocks with it if the file system can. */
-static ra_status reserve(const ra_tensor_writer *writer, ra_file_error *error)
+static ra_status reserve(const ra_tensor_writer *writer)
 {
     int result;
     do
@@ -144,122 +134,115 @@ static ra_status reserve(const ra_tensor_writer *writer, ra_file_error *error)
     if (result == 0)
         return RA_OK;
     if (errno != EOPNOTSUPP && errno != ENOSYS)
-        return fail(error, writer->path, "cannot reserve space", errno, REMEDY_SPACE);
+        return fail(writer->path, "cannot reserve space", errno, REMEDY_SPACE);
     if (ftruncate(writer->fd, (off_t)writer->file_bytes) != 0)
-        return fail(error, writer->path, "cannot reserve space", errno, REMEDY_SPACE);
+        return fail(writer->path, "cannot reserve space", errno, REMEDY_SPACE);
     return RA_OK;
 }
 
 /* What is there already must be a file that we may replace; its permissions are kept. 0: nothing is
    there. */
-static ra_status check_existing(const ra_tensor_writer *writer, mode_t *mode_out,
-                                ra_file_error *error)
+static ra_status check_existing(const ra_tensor_writer *writer, mode_t *mode_out)
 {
     struct stat info;
-    if (stat(writer->path, &info) != 0) {
-        if (errno != ENOENT)
-            return fail(error, writer->path, "cannot write", errno,
-                        errno == ENAMETOOLONG ? REMEDY_NAME : "check the path");
-        *mode_out = 0;
-        return RA_OK;
-    }
+    *mode_out = 0;
+    if (stat(writer->path, &info) != 0)
+        return errno == ENOENT ? RA_OK
+                               : fail(writer->path, "cannot write", errno,
+                                      errno == ENAMETOOLONG ? REMEDY_NAME : "check the path");
     if (S_ISDIR(info.st_mode))
-        return fail(error, writer->path, "cannot write", EISDIR, "give the name of a file");
-    if (!S_ISREG(info.st_mode)) {
-        ra_file_error_set(error, writer->path, "give the name of a file",
-                          "cannot write: it is not a regular file");
-        return RA_ERR_IO;
-    }
+        return fail(writer->path, "cannot write", EISDIR, "give the name of a file");
+    if (!S_ISREG(info.st_mode))
+        return ra_file_refuse(writer->path, NULL, "give the name of a file",
+                              "cannot write: it is not a regular file");
     if (access(writer->path, W_OK) != 0)
-        return fail(error, writer->path, "cannot replace", errno, "check its permissions");
+        return fail(writer->path, "cannot replace", errno, "check its permissions");
     *mode_out = info.st_mode; /* with its type, so not 0 */
     return RA_OK;
 }
 
 /* A file that replaces another is closed to others until it has that one's mode. */
-static ra_status create_file(ra_tensor_writer *writer, const char *head, size_t head_bytes,
-                             ra_file_error *error)
+static ra_status create_file(ra_tensor_writer *writer, const char *head, size_t head_bytes)
 {
     mode_t mode;
-    ra_status status = check_existing(writer, &mode, error);
+    ra_status status = check_existing(writer, &mode);
     if (status != RA_OK)
         return status;
     int const flags = O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW;
     writer->fd = open(writer->temp_path, flags, mode != 0 ? 0600 : 0666);
     if (writer->fd < 0)
-        return fail(error, writer->path, "cannot create", errno,
+        return fail(writer->path, "cannot create", errno,
                     errno == ENAMETOOLONG ? REMEDY_NAME
                                           : "check that the folder is there and may be written");
     writer->created = true; /* from here on destroy removes it */
     if (mode != 0 && fchmod(writer->fd, mode & 07777) != 0)
-        return fail(error, writer->path, "cannot keep its permissions", errno, "remove it first");
-    status = reserve(writer, error);
-    return status == RA_OK ? write_all(writer, head, head_bytes, 0, error) : status;
+        return fail(writer->path, "cannot keep its permissions", errno, "remove it first");
+    status = reserve(writer);
+    return status == RA_OK ? write_all(writer, head, head_bytes, 0) : status;
 }
 
-static ra_status join_file(ra_tensor_writer *writer, ra_file_error *error)
+static ra_status join_file(ra_tensor_writer *writer)
 {
     struct stat info;
     writer->fd = open(writer->temp_path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
     if (writer->fd < 0 || fstat(writer->fd, &info) != 0)
-        return fail(error, writer->path, "cannot open what another rank created", errno,
+        return fail(writer->path, "cannot open what another rank created", errno,
                     "the output's folder must be one that all ranks share");
-    if (info.st_size != writer->file_bytes) {
-        ra_file_error_set(error, writer->path,
-                          "the output's folder must be one that all ranks share",
-                          "another rank created it with a different length");
-        return RA_ERR_IO;
-    }
+    if (info.st_size != writer->file_bytes)
+        return ra_file_refuse(writer->path, NULL,
+                              "the output's folder must be one that all ranks share",
+                              "another rank created it with a different length");
     return RA_OK;
 }
 
 /*
- * Resolve where the file will be: a symbolic link is followed, so that it stays a link.
- * `real_path`: the caller's to free, on failure too.
+ * Find out where the file will be: a symbolic link is followed, so that it stays a link.
+ * `real_path`: the caller's to free, on failure too. @return 0, or what errno would say
  */
-static ra_status resolve(const char *path, const char *job_id, char **real_path,
-                         char temp_path[PATH_MAX], ra_file_error *error)
+static int resolve(const char *path, const char *job_id, char **real_path, char temp_path[PATH_MAX])
 {
     struct stat info;
     bool const link = lstat(path, &info) == 0 && S_ISLNK(info.st_mode);
     errno = ENOMEM;
     *real_path = link ? realpath(path, NULL) : strdup(path);
     if (*real_path == NULL)
-        return errno == ENOMEM ? fail_memory(error, path)
-                               : fail(error, path, "cannot follow the symbolic link", errno,
-                                      "let it lead to a file, or remove it");
-    if (ra_temporary_path(*real_path, job_id, PATH_MAX, temp_path) >= PATH_MAX)
-        return fail(error, path, "cannot create", ENAMETOOLONG, REMEDY_NAME);
-    return RA_OK;
+        return errno;
+    return ra_temporary_path(*real_path, job_id, PATH_MAX, temp_path) < PATH_MAX ? 0 : ENAMETOOLONG;
+}
+
+static ra_status refuse_path(const char *path, int cause)
+{
+    if (cause == ENOMEM)
+        return ra_refuse_memory("the output's path");
+    if (cause == ENAMETOOLONG)
+        return fail(path, "cannot create", cause, REMEDY_NAME);
+    return fail(path, "cannot follow the symbolic link", cause,
+                "let it lead to a file, or remove it");
 }
 
 void ra_tensor_writer_doom(const char *path, const char *job_id)
 {
     char *real_path = NULL;
     char temp_path[PATH_MAX];
-    ra_file_error ignored; /* opening says it again */
-    if (resolve(path, job_id, &real_path, temp_path, &ignored) == RA_OK)
+    if (resolve(path, job_id, &real_path, temp_path) == 0) /* else opening says why not */
         ra_doomed_file_set(temp_path);
     free(real_path);
 }
 
 ra_status ra_tensor_writer_open(const char *path, const char *job_id, bool create,
-                                ra_tensor_info *tensors, int count, ra_tensor_writer **writer_out,
-                                ra_file_error *error)
+                                ra_tensor_info *tensors, int count, ra_tensor_writer **writer_out)
 {
     ra_tensor_writer *writer = calloc(1, sizeof(*writer));
     if (writer == NULL)
-        return fail_memory(error, path);
+        return ra_refuse_memory("the output");
     writer->fd = -1;
     char *head = NULL;
-    size_t head_bytes;
-    ra_status status = resolve(path, job_id, &writer->path, writer->temp_path, error);
+    size_t head_bytes = 0;
+    int const cause = resolve(path, job_id, &writer->path, writer->temp_path);
+    ra_status status =
+        cause == 0 ? lay_out(writer, tensors, count, &head, &head_bytes) : refuse_path(path, cause);
     if (status == RA_OK)
-        status = lay_out(writer, tensors, count, &head, &head_bytes, error);
-    if (status == RA_OK) {
-        ra_doomed_file_set(writer->temp_path);
-        status = create ? create_file(writer, head, head_bytes, error) : join_file(writer, error);
-    }
+        status = create ? create_file(writer, head, head_bytes) : join_file(writer);
     free(head);
     if (status != RA_OK) {
         ra_tensor_writer_destroy(writer);
@@ -270,11 +253,11 @@ ra_status ra_tensor_writer_open(const char *path, const char *job_id, bool creat
 }
 
 ra_status ra_tensor_writer_put(ra_tensor_writer *writer, const ra_tensor_info *tensor,
-                               int64_t offset, const void *data, size_t bytes, ra_file_error *error)
+                               int64_t offset, const void *data, size_t bytes)
 {
     RA_ASSERT(offset >= 0 && offset <= tensor->bytes);
     RA_ASSERT(bytes <= (uint64_t)(tensor->bytes - offset));
-    return write_all(writer, data, bytes, tensor->offset + offset, error);
+    return write_all(writer, data, bytes, tensor->offset + offset);
 }
 
 /*
@@ -299,24 +282,23 @@ static int write_back(const ra_tensor_writer *writer, ra_comm *comm)
     return 0;
 }
 
-ra_status ra_tensor_writer_flush(ra_tensor_writer *writer, ra_comm *comm, ra_file_error *error)
+ra_status ra_tensor_writer_flush(ra_tensor_writer *writer, ra_comm *comm)
 {
     if (write_back(writer, comm) != 0 || ra_flush(writer->fd) != 0)
-        return fail(error, writer->path, "cannot flush to the disk", errno, REMEDY_SPACE);
+        return fail(writer->path, "cannot flush to the disk", errno, REMEDY_SPACE);
     return RA_OK;
 }
 
-ra_status ra_tensor_writer_rename(ra_tensor_writer *writer, ra_file_error *error)
+ra_status ra_tensor_writer_rename(ra_tensor_writer *writer)
 {
     int const cause = ra_publish(writer->temp_path, writer->path, &writer->published);
     if (!writer->published)
-        return fail(error, writer->path, "cannot give the file its name", cause,
+        return fail(writer->path, "cannot give the file its name", cause,
                     cause == EACCES || cause == EPERM || cause == EROFS
                         ? "check the folder's permissions"
                         : "check its folder");
-    ra_doomed_file_clear();
     if (cause != 0)
-        return fail(error, writer->path, "cannot flush the folder", cause,
+        return fail(writer->path, "cannot flush the folder", cause,
                     "the file is whole, but a crash may undo its name: check the disk");
     return RA_OK;
 }
@@ -329,7 +311,6 @@ void ra_tensor_writer_destroy(ra_tensor_writer *writer)
         close(writer->fd);
     if (writer->created && !writer->published)
         unlink(writer->temp_path);
-    ra_doomed_file_clear();
     free(writer->path);
     free(writer);
 }

@@ -102,22 +102,15 @@ RA_CHECKED ra_status ra_tensor_source_rows(const ra_tensor_source *source, const
                                            int64_t row_begin, int64_t row_count,
                                            ra_tensor_staging staging, double *values);
 
-/* Shard tensors of a finished job. NULL ones do not go into the file. */
+/* Shard tensors of a finished job; NULL where a rank has no rows. */
 typedef struct ra_result_tensors {
-    const void *o;    /* [batch, n, heads, dim] */
-    const float *lse; /* [batch, heads, n] */
-    const void *dq, *dk, *dv;
+    const void *o;                 /* [batch, n, heads, dim] */
+    const float *lse;              /* [batch, heads, n]; linear attention has none, nor has a job of
+                                      which nobody was to read it */
+    const void *dq, *dk, *dv;      /* backward */
     const ra_shard_memory *memory; /* of all of them, borrowed; NULL: the host reaches them */
 } ra_result_tensors;
 
-/* Which results a job has: a rank without rows has no data, but must know what the others have. */
-typedef struct ra_result_presence {
-    int64_t o, lse, dq, dk, dv; /* 0 or 1 */
-} ra_result_presence;
-
-/** Collective: what any rank has, all have. */
-RA_CHECKED ra_status ra_result_agree_presence(ra_comm *comm, const ra_result_tensors *results,
-                                              ra_result_presence *presence_out);
 /**
  * Collective. Write config->output from all ranks' shards: rank 0 creates a temporary file, all
  * write their own rows and fsync, rank 0 renames. Every rank returns the same status. If it is not

@@ -2,6 +2,7 @@
  * Writing results from all ranks: every step is agreed on before the next one, so that all ranks
  * return the same, one of them says why, and a failure leaves no temporary file.
  */
+#include "console.h"
 #include "doomed_file.h"
 #include "tensor_source.h"
 
@@ -20,23 +21,9 @@ typedef struct result_list {
     const void *data[RESULT_MAX];
 } result_list;
 
-ra_status ra_result_agree_presence(ra_comm *comm, const ra_result_tensors *results,
-                                   ra_result_presence *presence_out)
+static void list_add(result_list *list, const char *name, ra_dtype dtype, const void *data,
+                     int dims, const int64_t *shape)
 {
-    *presence_out = (ra_result_presence){.o = results->o != NULL,
-                                         .lse = results->lse != NULL,
-                                         .dq = results->dq != NULL,
-                                         .dk = results->dk != NULL,
-                                         .dv = results->dv != NULL};
-    return ra_comm_reduce_i64(comm, "agreement on the results", RA_MAX, &presence_out->o,
-                              (int)(sizeof(*presence_out) / sizeof(int64_t)));
-}
-
-static void list_add(result_list *list, int64_t present, const char *name, ra_dtype dtype,
-                     const void *data, int dims, const int64_t *shape)
-{
-    if (!present)
-        return;
     ra_tensor_info *info = &list->infos[list->count];
     *info = (ra_tensor_info){.dims = dims};
     snprintf(info->name, sizeof(info->name), "%s", name);
@@ -46,18 +33,20 @@ static void list_add(result_list *list, int64_t present, const char *name, ra_dt
 }
 
 /* What goes into the file; float32 first, so that nothing of 16 bits can misalign it. */
-static void list_build(const ra_config *config, const ra_result_presence *presence,
-                       const ra_result_tensors *results, result_list *list)
+static void list_build(const ra_config *config, const ra_result_tensors *results, result_list *list)
 {
     int64_t const q[] = {config->batch, config->seq, config->heads, config->head_dim};
     int64_t const k[] = {config->batch, config->seq, config->kv_heads, config->head_dim};
     int64_t const lse[] = {config->batch, config->heads, config->seq};
     list->count = 0;
-    list_add(list, presence->lse, "lse", RA_F32, results->lse, 3, lse);
-    list_add(list, presence->o, "o", config->dtype, results->o, 4, q);
-    list_add(list, presence->dq, "dq", config->dtype, results->dq, 4, q);
-    list_add(list, presence->dk, "dk", config->dtype, results->dk, 4, k);
-    list_add(list, presence->dv, "dv", config->dtype, results->dv, 4, k);
+    if (ra_config_linear(config) == RA_LINEAR_NONE)
+        list_add(list, "lse", RA_F32, results->lse, 3, lse);
+    list_add(list, "o", config->dtype, results->o, 4, q);
+    if (!config->backward)
+        return;
+    list_add(list, "dq", config->dtype, results->dq, 4, q);
+    list_add(list, "dk", config->dtype, results->dk, 4, k);
+    list_add(list, "dv", config->dtype, results->dv, 4, k);
 }
 
 /* ---- this rank's rows ------------------------------------------------------------------------ */
@@ -75,7 +64,7 @@ typedef struct putting {
 } putting;
 
 /* Put rows [row, row + count) of the sequence, which are the next ones of the shard. */
-static ra_status put_run(putting *p, int64_t row, int64_t count, ra_file_error *error)
+static ra_status put_run(putting *p, int64_t row, int64_t count)
 {
     int64_t const most = ra_min_i64(ra_shard_window_most(&p->from), RA_TENSOR_PIECE_BYTES);
     int64_t const fit = ra_max_i64(1, most / p->row_bytes);
@@ -85,7 +74,7 @@ static ra_status put_run(putting *p, int64_t row, int64_t count, ra_file_error *
         ra_status status = ra_shard_window_read(&p->from, p->at, some * p->row_bytes, &bytes);
         if (status == RA_OK)
             status = ra_tensor_writer_put(p->writer, p->info, (row + done) * p->row_bytes, bytes,
-                                          (size_t)(some * p->row_bytes), error);
+                                          (size_t)(some * p->row_bytes));
         if (status != RA_OK)
             return status;
         if (p->found != NULL)
@@ -102,8 +91,7 @@ static ra_status put_run(putting *p, int64_t row, int64_t count, ra_file_error *
  * Put the rows of [outer, rows, row_bytes] data: `outer` counts batches, or for lse batches and
  * heads. Consecutive rows are one write, as far as they are at hand.
  */
-static ra_status put_rows(putting *p, const ra_rowset *rows, int64_t outer, int64_t seq,
-                          ra_file_error *error)
+static ra_status put_rows(putting *p, const ra_rowset *rows, int64_t outer, int64_t seq)
 {
     for (int64_t o = 0; o < outer; ++o)
         for (int64_t piece = 0; piece < rows->piece_count; ++piece) {
@@ -111,7 +99,7 @@ static ra_status put_rows(putting *p, const ra_rowset *rows, int64_t outer, int6
             int64_t const count = range.stride == 1 ? range.count : 1;
             for (int64_t i = 0; i < range.count; i += count) {
                 int64_t const row = o * seq + range.begin + range.stride * i;
-                ra_status const status = put_run(p, row, count, error);
+                ra_status const status = put_run(p, row, count);
                 if (status != RA_OK)
                     return status;
             }
@@ -121,7 +109,7 @@ static ra_status put_rows(putting *p, const ra_rowset *rows, int64_t outer, int6
 
 static ra_status put_all(const ra_config *config, ra_comm *comm, ra_tensor_writer *writer,
                          const ra_rowset *rows, const ra_shard_memory *memory,
-                         const result_list *list, ra_nonfinite *found, ra_file_error *error)
+                         const result_list *list, ra_nonfinite *found)
 {
     ra_status status = RA_OK;
     for (int i = 0; i < list->count && status == RA_OK; ++i) {
@@ -137,31 +125,13 @@ static ra_status put_all(const ra_config *config, ra_comm *comm, ra_tensor_write
                      .found = is_lse ? NULL : found}; /* -inf where a row has no key */
         p.from = ra_shard_window_open(memory, list->data[i], outer * rows->row_count * row_bytes,
                                       ra_max_i64(RA_SHARD_WINDOW_BYTES, row_bytes));
-        status = put_rows(&p, rows, outer, config->seq, error);
+        status = put_rows(&p, rows, outer, config->seq);
         ra_shard_window_close(&p.from);
     }
-    return status == RA_OK ? ra_tensor_writer_flush(writer, comm, error) : status;
+    return status == RA_OK ? ra_tensor_writer_flush(writer, comm) : status;
 }
 
-/* ---- agreement ------------------------------------------------------------------------------- */
-
-/*
- * Every rank's own status becomes that of the first rank that failed, which logs its line. A
- * communicator that fails has said so itself.
- */
-static ra_status agree(ra_comm *comm, ra_status own, const ra_file_error *error)
-{
-    int64_t const none = ra_comm_size(comm);
-    int64_t first = own == RA_OK ? none : ra_comm_rank(comm);
-    ra_status status = ra_comm_reduce_i64(comm, "agreement on the output", RA_MIN, &first, 1);
-    if (status != RA_OK || first == none)
-        return status;
-    if (first == ra_comm_rank(comm) && error->line[0] != '\0') /* else it has been said */
-        ra_log(RA_LOG_ERROR, "%s", error->line);
-    int32_t code = own;
-    status = ra_comm_broadcast(comm, "agreement on the output", (int)first, &code, sizeof(code));
-    return status == RA_OK ? (ra_status)code : status;
-}
+/* ---- all ranks ------------------------------------------------------------------------------- */
 
 static ra_status share_job_id(ra_comm *comm, char *job_id)
 {
@@ -175,34 +145,31 @@ static ra_status share_job_id(ra_comm *comm, char *job_id)
 ra_status ra_result_write(const ra_config *config, ra_comm *comm, const ra_rowset *rows,
                           const ra_result_tensors *results, ra_nonfinite *found_out)
 {
+    static const char operation[] = "agreement on the output";
     int64_t counts[2];
     bool const root = ra_comm_rank(comm) == 0;
     result_list list;
-    ra_result_presence presence;
     char job_id[JOB_ID_BYTES] = "";
     ra_tensor_writer *writer = NULL;
-    ra_file_error error = {.line = ""};
     *found_out = (ra_nonfinite){0};
-    ra_status own = RA_OK, status = ra_result_agree_presence(comm, results, &presence);
-    if (status == RA_OK)
-        status = share_job_id(comm, job_id);
+    ra_status own = RA_OK, status = share_job_id(comm, job_id);
     if (status != RA_OK)
         return status;
-    list_build(config, &presence, results, &list);
+    list_build(config, results, &list);
     /* From here on any rank that is ended removes the file, whoever made it. */
     ra_tensor_writer_doom(config->output, job_id);
+    ra_console_hold();
     if (root)
-        own = ra_tensor_writer_open(config->output, job_id, true, list.infos, list.count, &writer,
-                                    &error);
-    status = agree(comm, own, &error);
+        own = ra_tensor_writer_open(config->output, job_id, true, list.infos, list.count, &writer);
+    status = ra_console_agree(comm, operation, own);
     if (status != RA_OK)
         goto end;
+    ra_console_hold();
     if (!root)
-        own = ra_tensor_writer_open(config->output, job_id, false, list.infos, list.count, &writer,
-                                    &error);
+        own = ra_tensor_writer_open(config->output, job_id, false, list.infos, list.count, &writer);
     if (own == RA_OK)
-        own = put_all(config, comm, writer, rows, results->memory, &list, found_out, &error);
-    status = agree(comm, own, &error);
+        own = put_all(config, comm, writer, rows, results->memory, &list, found_out);
+    status = ra_console_agree(comm, operation, own);
     counts[0] = found_out->nan_count;
     counts[1] = found_out->inf_count;
     if (status == RA_OK)
@@ -212,9 +179,10 @@ ra_status ra_result_write(const ra_config *config, ra_comm *comm, const ra_rowse
         status = ra_comm_barrier(comm, "before the output gets its name");
     if (status != RA_OK)
         goto end;
+    ra_console_hold();
     if (root)
-        own = ra_tensor_writer_rename(writer, &error);
-    status = agree(comm, own, &error);
+        own = ra_tensor_writer_rename(writer);
+    status = ra_console_agree(comm, operation, own);
 
 end:
     ra_tensor_writer_destroy(writer);

@@ -112,8 +112,8 @@ static void plan_queries(const ra_verify_job *job, double live, ra_verify_plan *
 {
     const ra_config *config = job->config;
     double const work = WORK_PER_PART * (double)ra_comm_size(job->comm);
-    double const row_cost = (double)config->seq * WORK_PER_PAIR +
-                            live * config->head_dim * (job->has_gradients ? 5 : 2);
+    double const row_cost =
+        (double)config->seq * WORK_PER_PAIR + live * config->head_dim * (config->backward ? 5 : 2);
     int64_t const heads = config->batch * config->heads;
     int64_t const few = ra_min_i64(LEAST_SAMPLES, config->seq);
     int64_t const most = ra_min_i64(RA_VERIFY_MAX_QUERIES, config->seq);
@@ -155,7 +155,7 @@ static ra_status make_plan(const ra_verify_job *job, void *work, ra_verify_plan 
         (double)ra_pattern_area(job->pattern, all) / (double)all.count / job->config->heads;
     *plan = (ra_verify_plan){0};
     plan_queries(job, live, plan);
-    return job->has_gradients ? plan_keys(job, live, work, plan) : RA_OK;
+    return job->config->backward ? plan_keys(job, live, work, plan) : RA_OK;
 }
 
 /* ---- queries: o, lse, dq --------------------------------------------------------------------- */
@@ -298,7 +298,7 @@ static ra_status compare_query(const ra_verify_job *job, int64_t batch, int32_t 
         *worst_lse = fmax(*worst_lse, lse_share(lse_error(found, row->lse),
                                                 fmax(1, row->score_square), job->bounds.lse));
     }
-    if (status == RA_OK && job->has_gradients)
+    if (status == RA_OK && config->backward)
         status = ra_verify_compare(&job->results->dq, first, row->dq, config->head_dim, &row->of_dq,
                                    job->bounds.dq, &sums->dq);
     return status;
@@ -314,7 +314,7 @@ static ra_status verify_query_group(const ra_verify_job *job, const ra_verify_pl
         ra_verify_group_at(config->seed, group, plan->query_groups, config->batch * config->heads);
     int64_t const batch = sampled.at / config->heads;
     int32_t const head = (int32_t)(sampled.at % config->heads);
-    bool const backward = job->has_gradients;
+    bool const backward = config->backward;
     int64_t locals[RA_REFERENCE_ROWS];
     for (int64_t sample = 0; sample < plan->query_rows;) {
         int count = 0;
@@ -360,7 +360,7 @@ static ra_status reduce_errors(const ra_verify_job *job, const ra_verify_plan *p
     *errors_out =
         (ra_errors){.o = relative_error(sums->queries, &sums->o),
                     .lse = worst_lse,
-                    .dq = job->has_gradients ? relative_error(sums->queries, &sums->dq) : -1,
+                    .dq = job->config->backward ? relative_error(sums->queries, &sums->dq) : -1,
                     .dk = relative_error(sums->keys, &sums->dk),
                     .dv = relative_error(sums->keys, &sums->dv),
                     .query_count = (int64_t)sums->queries,
@@ -399,24 +399,17 @@ ra_status ra_verify(const ra_config *config, const ra_pattern *pattern, ra_comm 
                          .rows = rows,
                          .results = &tensors,
                          .bounds = ra_error_bounds(config->dtype, config->head_dim),
-                         .inputs_finite = inputs_finite};
-    ra_result_presence presence;
-    ra_status status = ra_result_agree_presence(comm, results, &presence);
-    if (status != RA_OK)
-        goto out;
-    job.has_lse = presence.lse;
-    bool const linear = ra_config_linear(config) != RA_LINEAR_NONE; /* has no lse */
-    job.has_gradients = presence.dq && presence.dk && presence.dv && (presence.lse || linear);
+                         .inputs_finite = inputs_finite,
+                         .has_lse = results->lse != NULL};
     ra_verify_plan plan;
     ra_verify_sums sums = {0};
     double worst_lse = -1;
     ra_reference reference;
     char *const of_keys = (char *)work + ra_reference_bytes(config);
-    RA_ASSERT(config->backward || !job.has_gradients);
     ra_reference_init(config, pattern, source, work, &reference);
     reference.staging = (ra_tensor_staging){
         of_keys + (config->backward ? ra_verify_keys_bytes(config) : 0), staging_bytes(config)};
-    status = make_plan(&job, of_keys, &plan);
+    ra_status status = make_plan(&job, of_keys, &plan);
     for (int64_t group = 0; status == RA_OK && group < plan.query_groups; ++group)
         status = verify_query_group(&job, &plan, group, &reference, &sums, &worst_lse);
     status = ra_comm_agree(comm, "agreement on verification", status);
@@ -424,7 +417,6 @@ ra_status ra_verify(const ra_config *config, const ra_pattern *pattern, ra_comm 
         status = ra_verify_keys(&job, &plan, &reference, of_keys, &sums);
     if (status == RA_OK)
         status = reduce_errors(&job, &plan, &sums, worst_lse, errors_out);
-out:
     tensors_close(&tensors);
     return status;
 }

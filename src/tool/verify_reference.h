@@ -165,8 +165,8 @@ typedef struct ra_verify_job {
     const ra_rowset *rows;
     ra_verify_tensors *results;
     ra_errors bounds;
-    bool inputs_finite;          /* on all ranks */
-    bool has_lse, has_gradients; /* of the job; a rank without rows has none itself */
+    bool inputs_finite; /* on all ranks */
+    bool has_lse;       /* of this rank's rows */
 } ra_verify_job;
 
 /* How much is sampled: groups are (batch, head) or (batch, kv head); the same on every rank. */

@@ -80,9 +80,9 @@ static int write_tensors_of(ra_comm *comm, void *context)
 {
     const ra_config *config = context;
     int const rank = ra_comm_rank(comm), ranks = ra_comm_size(comm);
-    float const o[SEQ * HEADS * DIM] = {0};
+    float const o[SEQ * HEADS * DIM] = {0}, lse[SEQ * HEADS] = {0};
     ra_range const range = {rank, ranks, SEQ / ranks};
-    ra_result_tensors const results = {.o = o};
+    ra_result_tensors const results = {.o = o, .lse = lse};
     ra_rowset rows;
     ra_nonfinite found;
     ra_status status = ra_rowset_init(pool, &range, 1, &rows);

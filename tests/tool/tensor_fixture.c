@@ -94,9 +94,8 @@ unsigned char fixture_byte(int tensor, int64_t at)
 void write_tensors(const char *path, ra_tensor_info *infos, const void *const *data, int count)
 {
     ra_tensor_writer *writer;
-    ra_file_error error;
-    cr_assert_eq(ra_tensor_writer_open(path, "fixture", true, infos, count, &writer, &error), RA_OK,
-                 "%s", error.line);
+    cr_assert_eq(ra_tensor_writer_open(path, "fixture", true, infos, count, &writer), RA_OK, "%s",
+                 said.line);
     for (int i = 0; i < count; ++i) {
         unsigned char *bytes = NULL;
         if (data == NULL || data[i] == NULL) {
@@ -105,10 +104,10 @@ void write_tensors(const char *path, ra_tensor_info *infos, const void *const *d
                 bytes[x] = fixture_byte(i, x);
         }
         cr_assert_eq(ra_tensor_writer_put(writer, &infos[i], 0, bytes != NULL ? bytes : data[i],
-                                          (size_t)infos[i].bytes, &error),
-                     RA_OK, "%s", error.line);
+                                          (size_t)infos[i].bytes),
+                     RA_OK, "%s", said.line);
         free(bytes);
     }
-    cr_assert_eq(ra_tensor_writer_rename(writer, &error), RA_OK, "%s", error.line);
+    cr_assert_eq(ra_tensor_writer_rename(writer), RA_OK, "%s", said.line);
     ra_tensor_writer_destroy(writer);
 }

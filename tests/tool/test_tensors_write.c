@@ -13,7 +13,6 @@ enum { BATCH = 2, SEQ = 23, HEADS = 4, KV = 2, DIM = 3 };
 typedef struct write_job {
     ra_config config;
     ra_rowset rows[8];
-    bool backward;
     ra_status status[8];
 } write_job;
 
@@ -44,7 +43,7 @@ static int write_rank(ra_comm *comm, void *context)
         results.o = data[0];
         results.lse = data[1];
     }
-    if (rows->row_count > 0 && job->backward) {
+    if (rows->row_count > 0 && job->config.backward) {
         results.dq = data[2];
         results.dk = data[3];
         results.dv = data[4];
@@ -122,15 +121,17 @@ Test(tensors_write, results_of_all_ranks_make_one_whole_file)
     for (int dtype = RA_F32; dtype <= RA_BF16; ++dtype)
         for (int ranks = 1; ranks <= 8; ranks += 3)
             for (int kind = 0; kind < 4; ++kind) {
-                write_job job = {.backward = (ranks + kind) % 2 == 0};
+                write_job job = {.status = {RA_OK}};
+                bool const backward = (ranks + kind) % 2 == 0;
                 job.config = parse_config(
                     "shape: {batch: %d, seq: %d, heads: %d, kv_heads: %d, head_dim: %d,"
-                    " dtype: %s}\njob: {output: %s}",
-                    BATCH, SEQ, HEADS, KV, DIM, ra_dtype_name((ra_dtype)dtype), in_folder("out"));
+                    " dtype: %s}\njob: {backward: %s, output: %s}",
+                    BATCH, SEQ, HEADS, KV, DIM, ra_dtype_name((ra_dtype)dtype),
+                    backward ? "true" : "false", in_folder("out"));
                 run_write(&job, ranks, kind, 0);
                 cr_assert_eq(said.count, 0);
                 cr_assert_eq(entries_in_folder(), 1);
-                expect_written(in_folder("out"), texts[dtype], job.backward);
+                expect_written(in_folder("out"), texts[dtype], backward);
                 ra_config_fini(&job.config);
             }
 }
