@@ -130,9 +130,9 @@ typedef struct ra_predict_request {
 
 /* One step of the rank that the times are of, all head groups together. */
 typedef struct ra_predicted_step {
-    int step;           /* its number in the plan */
-    int held_from;      /* -1: several ranks */
-    double pairs;       /* live ones, over batch and heads */
+    int step;                              /* its number in the plan */
+    int held_from;                         /* -1: several ranks */
+    double pairs;                          /* live ones, over batch and heads */
     int64_t held_bytes, sent_bytes;        /* keys and values, one pass */
     int64_t grad_in_bytes, grad_out_bytes; /* backward */
     bool crosses_nodes;
