@@ -250,6 +250,10 @@ static ra_status join(ra_nccl_comm *nccl, ncclUniqueId id)
     const ra_comm *const comm = &nccl->base.base;
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
+    /* By default NCCL asks, from compute capability 9.0 on, for clusters of four thread blocks:
+       room on four multiprocessors side by side at once, where attention leaves it on one at a
+       time. */
+    config.cgaClusterSize = 0;
     ncclComm_t handle = NULL;
     ncclResult_t const error = nccl->api->init_rank(&handle, comm->size, id, comm->rank, &config);
     nccl->handle = handle;
