@@ -90,6 +90,8 @@ bool ra_nccl_has_memory(void);
  * @return whether there is one
  */
 bool ra_nccl_describe(char *text, size_t bytes);
+/** Its number, 22703 for 2.27.3; 0: there is none. */
+int ra_nccl_version(void);
 
 #ifdef __cplusplus
 }

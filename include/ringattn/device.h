@@ -23,7 +23,8 @@ typedef struct ra_device {
     int32_t clock_khz; /* the highest that the driver reports; 0: none */
     int64_t memory_bytes;
     int64_t shared_bytes; /* most shared memory that a block may ask for */
-    bool usable; /* the compute capability is high enough, and the compute mode not Prohibited */
+    bool usable; /* it could be read (else nothing here is known), its compute capability is high
+                    enough, and its compute mode not Prohibited */
 } ra_device;
 
 typedef struct ra_devices {

@@ -27,25 +27,26 @@ ra_status ra_device_find_shared(ra_comm *host, bool *shared_out)
    have different versions of it. */
 static ra_status judge_nccl(ra_comm *host, bool *serves_out)
 {
-    enum { MISSING, MOST, LEAST, COUNT }; /* most and least of what the ranks' versions hash to */
-    char text[240];
+    enum { MOST, MINUS_LEAST, COUNT };
+    char why_not[240];
     bool shared = false;
-    bool const mine = !ra_nccl_describe(text, sizeof(text));
-    int64_t const version = (int64_t)(ra_hash_text(0, text) >> 1);
-    int64_t found[COUNT] = {mine, version, -version};
+    int64_t const version = ra_nccl_version();
+    int64_t found[COUNT] = {version, -version};
     ra_status status = ra_comm_reduce_i64(host, "looking for NCCL", RA_MAX, found, COUNT);
     if (status == RA_OK)
         status = ra_device_find_shared(host, &shared);
     if (status != RA_OK)
         return status;
-    bool const differ = found[MOST] != -found[LEAST];
-    *serves_out = found[MISSING] == 0 && !differ && !shared;
-    if (!*serves_out && host->rank == 0)
-        ra_log(RA_LOG_INFO, "messages between GPUs go through host memory: %s",
-               mine                  ? text
-               : found[MISSING] != 0 ? "a rank has no NCCL"
-               : differ              ? "ranks have different versions of NCCL"
-                                     : "ranks share a GPU");
+    bool const lacks = found[MINUS_LEAST] == 0, differ = found[MOST] != -found[MINUS_LEAST];
+    *serves_out = !lacks && !differ && !shared;
+    if (*serves_out || host->rank != 0)
+        return RA_OK;
+    (void)ra_nccl_describe(why_not, sizeof(why_not));
+    ra_log(RA_LOG_INFO, "messages between GPUs go through host memory: %s",
+           version == 0 ? why_not
+           : lacks      ? "a rank has no NCCL"
+           : differ     ? "ranks have different versions of NCCL"
+                        : "ranks share a GPU");
     return RA_OK;
 }
 

@@ -45,16 +45,12 @@ static bool find_all(void *handle)
 /* What can be done without. */
 static void find_memory(void *handle)
 {
-    if (version >= VERSION_OF_MEMORY && find(handle, "ncclMemAlloc", &library.mem_alloc) &&
-        find(handle, "ncclMemFree", &library.mem_free) &&
-        find(handle, "ncclCommRegister", &library.comm_register) &&
-        find(handle, "ncclCommDeregister", &library.comm_deregister))
-        return;
-    library.mem_alloc = NULL;
-    library.mem_free = NULL;
-    library.comm_register = NULL;
-    library.comm_deregister = NULL;
-    why[0] = '\0';
+    bool const found = version >= VERSION_OF_MEMORY &&
+                       ra_library_find(handle, "ncclMemFree", &library.mem_free) &&
+                       ra_library_find(handle, "ncclCommRegister", &library.comm_register) &&
+                       ra_library_find(handle, "ncclCommDeregister", &library.comm_deregister) &&
+                       ra_library_find(handle, "ncclMemAlloc", &library.mem_alloc);
+    (void)found; /* by mem_alloc, who asks */
 }
 
 /*
@@ -97,6 +93,12 @@ const ra_nccl *ra_nccl_open(char *why_not, size_t bytes)
     RA_ASSERT(pthread_once(&looked_for, look) == 0);
     snprintf(why_not, bytes, "%s", why);
     return why[0] == '\0' ? &library : NULL;
+}
+
+int ra_nccl_version(void)
+{
+    char ignored[sizeof(why)];
+    return ra_nccl_open(ignored, sizeof(ignored)) != NULL ? version : 0;
 }
 
 bool ra_nccl_describe(char *text, size_t bytes)

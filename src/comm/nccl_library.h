@@ -21,7 +21,7 @@ typedef struct ra_nccl {
                          ncclComm_t comm, cudaStream_t stream);
     ncclResult_t (*recv)(void *data, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                          cudaStream_t stream);
-    /* All NULL where one is missing, as before 2.26.5. */
+    /* mem_alloc is NULL where one of these is missing, as before 2.26.5. */
     ncclResult_t (*mem_alloc)(void **data, size_t bytes);
     ncclResult_t (*mem_free)(void *data);
     ncclResult_t (*comm_register)(ncclComm_t comm, void *data, size_t bytes, void **handle);

@@ -21,6 +21,11 @@ bool ra_nccl_has_memory(void)
     return false;
 }
 
+int ra_nccl_version(void)
+{
+    return 0;
+}
+
 bool ra_nccl_describe(char *text, size_t bytes)
 {
     snprintf(text, bytes, "%s", why_not);

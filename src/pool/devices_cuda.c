@@ -69,7 +69,8 @@ static cudaError_t device_read(int index, ra_device *device)
     device->minor = minor;
     device->multiprocessors = multiprocessors;
     device->shared_bytes = shared_bytes;
-    device->usable = major >= RA_DEVICE_MAJOR_MIN && mode != cudaComputeModeProhibited;
+    device->usable =
+        error == cudaSuccess && major >= RA_DEVICE_MAJOR_MIN && mode != cudaComputeModeProhibited;
     return error;
 }
 
@@ -107,13 +108,12 @@ void ra_devices_read(ra_devices *devices_out)
     cudaError_t error = cudaGetDeviceCount(&count);
     if (error == cudaSuccess && count == 0)
         error = cudaErrorNoDevice;
-    for (int i = 0; i < count && i < RA_DEVICES_MAX && error == cudaSuccess; i++) {
-        error = device_read(i, &d->list[i]);
-        if (error == cudaSuccess)
-            d->count++;
-    }
-    for (int i = 0; i < d->count; i++)
+    for (int i = 0; i < count && i < RA_DEVICES_MAX; i++) {
+        cudaError_t const one = ra_cuda_forget(device_read(i, &d->list[i]));
+        error = error == cudaSuccess ? one : error; /* the first, if there is no other GPU */
         d->usable_count += d->list[i].usable;
+        d->count++;
+    }
     (void)ra_cuda_forget(error);
     if (d->usable_count > 0)
         return;

@@ -191,5 +191,6 @@ Test(device_place, nccl_says_which_it_is_or_why_there_is_none)
     char text[240] = "";
     bool const there = ra_nccl_describe(text, sizeof(text));
     cr_expect_eq(there, strncmp(text, "version 2.", 10) == 0, "%s", text);
+    cr_expect_eq(there, ra_nccl_version() >= 21800, "%d", ra_nccl_version());
     cr_expect(there || strstr(text, "NCCL") != NULL, "%s", text);
 }

@@ -316,6 +316,24 @@ Test(memory_cuda, devices_are_listed_with_what_jobs_ask_for)
     cr_assert_eq(devices.count, RA_DEVICES_MAX);
 }
 
+/* The others serve, under the numbers that they have. */
+Test(memory_cuda, a_gpu_that_cannot_be_read_is_left_out)
+{
+    enum { COUNT = 1, ATTRIBUTES = 5, PROPERTIES = 1 }; /* calls, the first GPU's */
+    ra_devices devices;
+    standin.fail_error = cudaErrorUnknown;
+    for (int i = COUNT + 1; i <= COUNT + ATTRIBUTES + PROPERTIES; i++) {
+        standin.fail_call = standin.calls + i;
+        ra_devices_read(&devices);
+        standin.fail_call = 0;
+        cr_expect_eq(devices.count, 2);
+        cr_expect_eq(devices.usable_count, 1, "call %d: %d", i, devices.usable_count);
+        cr_expect_eq(ra_devices_first(&devices), 1);
+        cr_expect_str_empty(devices.why_not);
+        cr_expect_eq(cudaGetLastError(), cudaSuccess, "what failed is not handed on");
+    }
+}
+
 /* Drivers take milliseconds to tell them; a job looks for GPUs some ten times. */
 Test(memory_cuda, properties_are_asked_for_once)
 {
@@ -363,18 +381,20 @@ Test(memory_cuda, devices_in_mode_prohibited_are_listed_and_not_used)
     cr_assert_str_eq(said.line, "GPU 1: stand-in 1 is in compute mode Prohibited");
 }
 
-Test(memory_cuda, a_list_that_breaks_off_says_why)
+Test(memory_cuda, a_list_without_a_gpu_that_can_be_read_says_why)
 {
     ra_devices devices;
-    standin.fail_call = 7; /* the first device's properties */
-    standin.fail_error = cudaErrorUnknown;
-    ra_devices_read(&devices);
-    cr_assert_eq(devices.count, 0);
-    cr_assert_not_null(strstr(devices.why_not, "injected"), "%s", devices.why_not);
-    cr_assert_eq(said.errors, 0, "an answer, not an error");
     standin.device_count = 0;
     ra_devices_read(&devices);
     cr_assert_not_null(strstr(devices.why_not, "there is no GPU"), "%s", devices.why_not);
+    standin.device_count = 2;
+    standin.fail_call = standin.calls + 7; /* the first device's properties, and all after them */
+    standin.fail_error = cudaErrorUnknown;
+    standin.fails_for_good = 1;
+    ra_devices_read(&devices);
+    cr_assert_eq(devices.usable_count, 0);
+    cr_assert_not_null(strstr(devices.why_not, "injected"), "%s", devices.why_not);
+    cr_assert_eq(said.errors, 0, "an answer, not an error");
 }
 
 /* ---- an error that stays --------------------------------------------------------------------- */

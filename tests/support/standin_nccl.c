@@ -417,11 +417,14 @@ const ra_nccl *ra_nccl_open(char *why_not, size_t bytes)
     return standin_nccl.absent ? NULL : &library;
 }
 
-bool ra_nccl_describe(char *text, size_t bytes)
+int ra_nccl_version(void)
 {
     static atomic_int versions;
+    return standin_nccl.absent ? 0 : 1 + (standin_nccl.differs ? versions++ : 0);
+}
+
+bool ra_nccl_describe(char *text, size_t bytes)
+{
     snprintf(text, bytes, "a stand-in for NCCL");
-    if (standin_nccl.differs)
-        snprintf(text, bytes, "a stand-in for NCCL, version %d", (int)versions++);
     return !standin_nccl.absent;
 }
