@@ -121,9 +121,12 @@ static void check_log(const char *path, int *kernels)
                                             "0 bytes spill loads"),
                                "kernel %d dtype %d dim %d: %s", name.kind, name.dtype, name.dim,
                                line);
-        if (used != NULL)
-            cr_expect_leq(atoi(used + 5), registers_of(name), "kernel %d dtype %d dim %d: %s",
-                          name.kind, name.dtype, name.dim, line);
+        if (used != NULL) {
+            int const registers = atoi(used + 5), assumed = registers_of(name);
+            /* Where warpgroups hand registers over, with fewer some would be waited for in vain. */
+            cr_expect(name.kind == KERNEL_WARPGROUPS ? registers == assumed : registers <= assumed,
+                      "kernel %d dtype %d dim %d: %s", name.kind, name.dtype, name.dim, line);
+        }
         cr_expect_null(strstr(line, "serialized"), "%s", line);
         cr_expect_null(strstr(line, "setmaxnreg"), "%s", line); /* which it would ignore */
     }

@@ -6,6 +6,7 @@
 #include "support/standin_cudart.h"
 
 #include <criterion/criterion.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -205,6 +206,29 @@ Test(watch_cuda, loses_a_gpu_whose_last_look_hangs)
     cr_expect_eq(said.errors, 1);
     cr_expect_not_null(strstr(said.line, "GPU 0 hangs"), "%s", said.line);
     cr_expect(ra_device_is_lost());
+    end(&j);
+    cr_expect_eq(said.errors, 1, "%s", said.line);
+}
+
+/* Rows in so many pieces take more launches than a queue does, of which the next one would wait. */
+Test(watch_cuda, moving_rows_in_many_pieces_waits_with_a_deadline)
+{
+    enum { PIECES = 96 * 2 * RA_CUDA_QUEUE };
+    job j = {0};
+    begin(&j, RA_POOL_OFF);
+    ra_kernel_shape const shape = {.batch = 1, .kv_heads = 1, .q_heads = 1, .dim = 16};
+    ra_view const all = {.data = j.data.data, .dtype = RA_F32}; /* one row, again and again */
+    ra_rowset rows = {.piece_count = PIECES, .row_count = PIECES};
+    rows.pieces = calloc(PIECES, sizeof(*rows.pieces));
+    cr_assert_not_null(rows.pieces);
+    for (int64_t i = 0; i < PIECES; i++)
+        rows.pieces[i] = (ra_row_piece){{0, 1, 1}, i};
+    int64_t const before = standin.launches;
+    hang(&j);
+    cr_expect_eq(j.kernel.ops->gather(&j.kernel, &shape, &rows, &all, &all), RA_ERR_TIMEOUT);
+    cr_expect_leq(standin.launches - before, RA_CUDA_QUEUE / 4);
+    cr_expect(ra_device_is_lost());
+    free(rows.pieces);
     end(&j);
     cr_expect_eq(said.errors, 1, "%s", said.line);
 }

@@ -2,6 +2,7 @@
 #ifndef RINGATTN_CUDA_INTERNAL_H
 #define RINGATTN_CUDA_INTERNAL_H
 
+#include "internal.h"
 #include "pool/cuda_error.h"
 #include "ringattn/linear.h"
 #include "sparse/cuda/tile_table.h"
@@ -50,6 +51,19 @@ static inline RA_CHECKED ra_status ra_cuda_kernel_status(const ra_kernel *kernel
  * end is watched (watch_cuda.h).
  */
 RA_CHECKED ra_status ra_cuda_enter(ra_kernel *kernel);
+
+/* A stream's queue takes about so many launches; the next one blocks, unheard and without a
+   deadline. */
+enum { RA_CUDA_QUEUE = 1024 };
+
+/** Thread blocks of `block_threads` for so much work, as many as keep a multiprocessor's memory
+   busy at most. */
+static inline int ra_cuda_block_count(const ra_kernel *kernel, int64_t threads, int block_threads)
+{
+    enum { PER_MULTIPROCESSOR = 8 };
+    return (int)ra_min_i64(ra_div_ceil(threads, block_threads),
+                           (int64_t)kernel->threads * PER_MULTIPROCESSOR);
+}
 
 /** Refuse, with one line, a kernel that takes more shared memory than the GPU has. */
 RA_CHECKED ra_status ra_cuda_check_shared(ra_kernel *kernel, const ra_cuda_tile *tile);

@@ -4,6 +4,7 @@
 
 #include "sparse/cuda/attention_launch.h"
 #include "sparse/cuda/lanes.cuh"
+#include "sparse/cuda/launch_shared.cuh"
 
 template <class Pass, class Args>
 __global__ void __launch_bounds__(Pass::THREADS, Pass::TILE.blocks_per_sm)
@@ -19,14 +20,7 @@ static cudaError_t launch_kernel(void (*kernel)(Args), const ra_cuda_tile &tile,
 {
     int const threads = 32 * tile.warps;
     int held = 0;
-    /* More than 48 KiB of shared memory must be asked for. */
-    cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                             tile.shared_bytes);
-    /* Persistent thread blocks must all be resident from the beginning, so ask for the largest
-       shared-memory carve-out. */
-    if (error == cudaSuccess)
-        error = cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
-                                     cudaSharedmemCarveoutMaxShared);
+    cudaError_t error = launch_shared(kernel, tile);
     if (error == cudaSuccess)
         error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&held, kernel, threads,
                                                               (size_t)tile.shared_bytes);

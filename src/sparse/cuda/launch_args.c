@@ -4,6 +4,7 @@
 #include "sparse/cuda/key_cursor.h"
 #include "sparse/cuda/linear_args.h"
 #include "sparse/kernel_request.h"
+#include "sparse/view_at.h"
 
 #include <float.h>
 #include <math.h>
@@ -169,8 +170,7 @@ bool ra_cuda_goes_single(const ra_backward_step *step, bool deterministic, int64
 /* Whether rows of all heads of a 16-bit tensor are whole, aligned pieces of 16 bytes. */
 static bool is_aligned(const ra_view *view, int32_t dim)
 {
-    return dim % 8 == 0 && (uintptr_t)view->data % 16 == 0 && view->batch_stride % 8 == 0 &&
-           view->row_stride % 8 == 0 && view->head_stride % 8 == 0;
+    return dim % 8 == 0 && ra_view_is_aligned(view, 8);
 }
 
 /* What concurrent tasks may read: most of the L2 cache of an H100 (50 MB); and how many they are.
@@ -350,9 +350,7 @@ static int32_t key_stride_of(const ra_tilemap *map)
 /* Whether rows of all heads have all dims of the instance, and are aligned to four elements. */
 static bool is_whole(const ra_view *view, int32_t dim)
 {
-    return dim == ra_cuda_dim_of(dim) &&
-           (uintptr_t)view->data % (4 * ra_dtype_bytes(view->dtype)) == 0 &&
-           view->batch_stride % 4 == 0 && view->row_stride % 4 == 0 && view->head_stride % 4 == 0;
+    return dim == ra_cuda_dim_of(dim) && ra_view_is_aligned(view, 4);
 }
 
 ra_cuda_backward ra_cuda_backward_args(const ra_backward_step *step, const void *map_base,

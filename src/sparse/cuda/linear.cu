@@ -1,6 +1,7 @@
 #include "sparse/cuda/linear_launch.h"
 
 #include "sparse/cuda/lanes.cuh"
+#include "sparse/cuda/launch_shared.cuh"
 
 #include "sparse/cuda/linear_backward.cuh"
 #include "sparse/cuda/linear_forward.cuh"
@@ -46,13 +47,7 @@ extern "C" cudaError_t ra_cuda_linear_launch(ra_cuda_linear_work work, const ra_
     kernel_function *const kernel = f->dim <= 64    ? kernel_of<64>(work)
                                     : f->dim <= 128 ? kernel_of<128>(work)
                                                     : kernel_of<256>(work);
-    /* More than 48 KiB of shared memory must be asked for; and with the largest carve-out a
-       multiprocessor holds as many thread blocks as the tile has in mind. */
-    cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                             tile.shared_bytes);
-    if (error == cudaSuccess)
-        error = cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
-                                     cudaSharedmemCarveoutMaxShared);
+    cudaError_t const error = launch_shared(kernel, tile);
     if (error != cudaSuccess)
         return error;
     kernel<<<blocks, 32 * tile.warps, tile.shared_bytes, stream>>>(*f);

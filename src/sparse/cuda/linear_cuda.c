@@ -103,17 +103,16 @@ static ra_status segments_run(ra_kernel *kernel, const ra_linear_pass *pass, ra_
     f->lanes = pass->shape.batch * pass->shape.kv_heads;
     f->floats = ra_linear_state_floats(pass->shape.dim);
     f->segments = pass->segments;
-    int64_t const wanted = ra_div_ceil(f->lanes * f->floats, RA_CUDA_LINEAR_FLAT_THREADS);
-    int64_t const most = (int64_t)kernel->threads * RA_CUDA_LINEAR_FLAT_BLOCKS;
+    int const blocks =
+        ra_cuda_block_count(kernel, f->lanes * f->floats, RA_CUDA_LINEAR_FLAT_THREADS);
     if (status == RA_OK)
         status = ra_cuda_enter(kernel);
-    if (status != RA_OK || wanted == 0)
+    if (status != RA_OK || blocks == 0)
         return status;
     ra_cuda_watch_launch(kernel, "states of segments", NULL, NULL);
-    return ra_cuda_kernel_status(
-        kernel,
-        ra_cuda_segments_launch(f, (int)ra_min_i64(wanted, most), ra_cuda_self(kernel)->stream),
-        "kernel cuda: states of segments");
+    return ra_cuda_kernel_status(kernel,
+                                 ra_cuda_segments_launch(f, blocks, ra_cuda_self(kernel)->stream),
+                                 "kernel cuda: states of segments");
 }
 
 static ra_status cuda_total(ra_kernel *kernel, const ra_linear_pass *pass, const float *states,

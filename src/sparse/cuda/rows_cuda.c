@@ -3,22 +3,8 @@
 #include "sparse/cuda/cuda_internal.h"
 #include "sparse/cuda/rows_launch.h"
 
-/* Thread blocks that keep a multiprocessor's memory busy. */
-enum { BLOCKS_PER_MULTIPROCESSOR = 8 };
-
-static int block_count(const ra_kernel *kernel, int64_t threads)
-{
-    int64_t const wanted = ra_div_ceil(threads, RA_CUDA_ROW_THREADS);
-    return (int)ra_min_i64(wanted, (int64_t)kernel->threads * BLOCKS_PER_MULTIPROCESSOR);
-}
-
-/* Whether every unit of a view begins at a multiple of so many bytes, units of `elements`. */
-static bool is_aligned(const ra_view *view, int64_t elements)
-{
-    int64_t const bytes = elements * (int64_t)ra_dtype_bytes(view->dtype);
-    return (uintptr_t)view->data % (uintptr_t)bytes == 0 && view->batch_stride % elements == 0 &&
-           view->row_stride % elements == 0 && view->head_stride % elements == 0;
-}
+/* Launches of one move that are enqueued without waiting for any; see RA_CUDA_QUEUE. */
+enum { LAUNCHES_AHEAD = RA_CUDA_QUEUE / 4 };
 
 /* All arguments but pieces and units, which differ from launch to launch. */
 static ra_cuda_rows begin_rows(ra_cuda_move move, const ra_kernel_shape *shape, const ra_view *from,
@@ -26,8 +12,8 @@ static ra_cuda_rows begin_rows(ra_cuda_move move, const ra_kernel_shape *shape, 
 {
     /* A wide unit is 16 bytes of what is read. */
     int32_t const elements = (int32_t)(16 / ra_dtype_bytes(from->dtype));
-    bool const wide =
-        shape->dim % elements == 0 && is_aligned(from, elements) && is_aligned(to, elements);
+    bool const wide = shape->dim % elements == 0 && ra_view_is_aligned(from, elements) &&
+                      ra_view_is_aligned(to, elements);
     ra_cuda_rows r = {.move = move,
                       .lists_from = move == RA_CUDA_COPY,
                       .wide = wide,
@@ -44,7 +30,8 @@ static ra_status launch(ra_kernel *kernel, ra_cuda_rows *r, int64_t row_end)
 {
     r->units = (row_end - r->row_begin) * r->batch * r->heads * r->row_units;
     cudaError_t const error =
-        ra_cuda_rows_launch(r, block_count(kernel, r->units), ra_cuda_self(kernel)->stream);
+        ra_cuda_rows_launch(r, ra_cuda_block_count(kernel, r->units, RA_CUDA_ROW_THREADS),
+                            ra_cuda_self(kernel)->stream);
     r->piece_count = 0;
     r->row_begin = row_end;
     return ra_cuda_kernel_status(kernel, error, "kernel cuda: moving rows");
@@ -53,6 +40,7 @@ static ra_status launch(ra_kernel *kernel, ra_cuda_rows *r, int64_t row_end)
 /* One launch after the other, each with as many pieces as it holds. */
 static ra_status move_rows(ra_kernel *kernel, const ra_rowset *rows, ra_cuda_rows *r)
 {
+    int ahead = 0;
     ra_status status = ra_cuda_enter(kernel);
     if (r->batch == 0 || r->heads == 0)
         return status;
@@ -60,8 +48,11 @@ static ra_status move_rows(ra_kernel *kernel, const ra_rowset *rows, ra_cuda_row
         const ra_row_piece *const piece = &rows->pieces[i];
         r->pieces[r->piece_count++] =
             (ra_cuda_piece){piece->rows.begin, piece->rows.stride, piece->first};
-        if (r->piece_count == RA_CUDA_ROW_PIECES || i + 1 == rows->piece_count)
-            status = launch(kernel, r, piece->first + piece->rows.count);
+        if (r->piece_count < RA_CUDA_ROW_PIECES && i + 1 < rows->piece_count)
+            continue;
+        status = launch(kernel, r, piece->first + piece->rows.count);
+        if (status == RA_OK && ++ahead % LAUNCHES_AHEAD == 0)
+            status = ra_cuda_finish(kernel);
     }
     return status;
 }
@@ -106,10 +97,10 @@ ra_status ra_cuda_delta_rows(ra_kernel *kernel, const ra_kernel_shape *shape, in
     ra_status const status = ra_cuda_enter(kernel);
     if (status != RA_OK || d.lines == 0)
         return status;
-    return ra_cuda_kernel_status(
-        kernel,
-        ra_cuda_delta_launch(&d, block_count(kernel, 32 * d.lines), ra_cuda_self(kernel)->stream),
-        "kernel cuda: delta");
+    int const blocks = ra_cuda_block_count(kernel, 32 * d.lines, RA_CUDA_ROW_THREADS);
+    return ra_cuda_kernel_status(kernel,
+                                 ra_cuda_delta_launch(&d, blocks, ra_cuda_self(kernel)->stream),
+                                 "kernel cuda: delta");
 }
 
 ra_status ra_cuda_zero(ra_kernel *kernel, void *data, size_t bytes)

@@ -16,15 +16,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Thread blocks that keep a multiprocessor's memory busy. */
-enum { BLOCKS_PER_MULTIPROCESSOR = 8 };
-
-int ra_cuda_standard_blocks(const ra_kernel *kernel, int64_t threads)
-{
-    int64_t const wanted = ra_div_ceil(threads, RA_CUDA_SOFTMAX_THREADS);
-    return (int)ra_min_i64(wanted, (int64_t)kernel->threads * BLOCKS_PER_MULTIPROCESSOR);
-}
-
 /* ---- workspace: what cuBLAS works in, widened rows, sums, the watch's mark ------------------- */
 
 static size_t rows_bytes(int64_t rows, int32_t dim)
@@ -142,7 +133,8 @@ static ra_status widen(const ra_cuda_standard_step *step, const ra_view *view,
     *operand_out = (operand){.data = w.to, .stride = dim, .step = count * dim};
     return ra_cuda_kernel_status(
         step->kernel,
-        ra_cuda_widen_launch(&w, ra_cuda_standard_blocks(step->kernel, w.units),
+        ra_cuda_widen_launch(&w,
+                             ra_cuda_block_count(step->kernel, w.units, RA_CUDA_SOFTMAX_THREADS),
                              ra_cuda_self(step->kernel)->stream),
         "kernel cuda-standard: widening rows");
 }

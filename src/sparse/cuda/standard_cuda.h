@@ -14,9 +14,8 @@
  */
 enum { RA_CUDA_STANDARD_DEPTH = 512, RA_CUDA_STANDARD_HEADS = 16, RA_CUDA_STANDARD_SUMS = 16384 };
 
-/* Products enqueued without waiting for any. A stream's queue takes about 1,000 launches, and the
-   next one blocks, unheard and without a deadline; to a product belong up to five. */
-enum { RA_CUDA_STANDARD_AHEAD = 128 };
+/* Products enqueued without waiting for any; to each belong up to five launches. */
+enum { RA_CUDA_STANDARD_AHEAD = RA_CUDA_QUEUE / 8 };
 
 /* ra_cuda_kernel.standard */
 struct ra_cuda_standard {
@@ -86,9 +85,6 @@ RA_CHECKED ra_status ra_cuda_standard_multiply(const ra_cuda_standard_step *step
 RA_CHECKED ra_status ra_cuda_standard_fold(const ra_cuda_standard_step *step,
                                            const ra_cuda_some_heads *heads,
                                            const ra_cuda_fold *fold);
-/** Thread blocks for so many busy threads. */
-int ra_cuda_standard_blocks(const ra_kernel *kernel, int64_t threads);
-
 /** Rows of the step's queries: of two ranges, the second may be empty. */
 static inline void ra_cuda_standard_range(const ra_cuda_standard_step *step, int i,
                                           int64_t *begin_out, int64_t *end_out)

@@ -57,8 +57,9 @@ static ra_status soften(const ra_cuda_standard_step *step, const ra_forward_step
         return RA_OK;
     return ra_cuda_kernel_status(
         step->kernel,
-        ra_cuda_softmax_launch(&s, ra_cuda_standard_blocks(step->kernel, 32 * s.lines),
-                               ra_cuda_self(step->kernel)->stream),
+        ra_cuda_softmax_launch(
+            &s, ra_cuda_block_count(step->kernel, 32 * s.lines, RA_CUDA_SOFTMAX_THREADS),
+            ra_cuda_self(step->kernel)->stream),
         "kernel cuda-standard: softmax");
 }
 
@@ -87,8 +88,9 @@ static ra_status output_rows(const ra_cuda_standard_step *step, const ra_cuda_so
                                .dim = step->shape->dim};
     return ra_cuda_kernel_status(
         step->kernel,
-        ra_cuda_outputs_launch(&o, ra_cuda_standard_blocks(step->kernel, 32 * o.lines),
-                               ra_cuda_self(step->kernel)->stream),
+        ra_cuda_outputs_launch(
+            &o, ra_cuda_block_count(step->kernel, 32 * o.lines, RA_CUDA_SOFTMAX_THREADS),
+            ra_cuda_self(step->kernel)->stream),
         "kernel cuda-standard: outputs");
 }
 
@@ -236,8 +238,9 @@ static ra_status soften_grads(const ra_cuda_standard_step *step, const ra_backwa
         return RA_OK;
     return ra_cuda_kernel_status(
         step->kernel,
-        ra_cuda_softgrad_launch(&s, ra_cuda_standard_blocks(step->kernel, 32 * s.lines),
-                                ra_cuda_self(step->kernel)->stream),
+        ra_cuda_softgrad_launch(
+            &s, ra_cuda_block_count(step->kernel, 32 * s.lines, RA_CUDA_SOFTMAX_THREADS),
+            ra_cuda_self(step->kernel)->stream),
         "kernel cuda-standard: gradients of scores");
 }
 

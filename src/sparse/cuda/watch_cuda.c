@@ -18,7 +18,6 @@
    itself suspended that long has looked only once. */
 enum { LOOKS = 8 };
 
-_Static_assert(sizeof(ra_cuda_mark) == 16, "a look is two copies into one mark");
 _Static_assert(RA_CUDA_MARK_BYTES + RA_CUDA_TICKETS_BYTES <= RA_CUDA_TAIL_BYTES,
                "tickets and a mark lie behind scratch");
 
@@ -56,7 +55,7 @@ void ra_cuda_watch_fini(ra_kernel *kernel)
 
 static void *line_of(const ra_kernel *kernel)
 {
-    return (char *)kernel->workspace.data + kernel->workspace.bytes - sizeof(ra_cuda_mark);
+    return (char *)kernel->workspace.data + kernel->workspace.bytes - RA_CUDA_MARK_BYTES;
 }
 
 ra_status ra_cuda_watch_note(ra_kernel *kernel)

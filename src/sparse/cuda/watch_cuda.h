@@ -10,7 +10,6 @@
 typedef struct ra_cuda_mark {
     uint32_t tickets[2]; /* tasks that thread blocks of a launch have taken */
     uint32_t passed;     /* its lowest byte: calls of the table whose work is done, modulo 256 */
-    uint32_t unused;
 } ra_cuda_mark;
 
 typedef struct ra_cuda_watch {
@@ -25,8 +24,10 @@ typedef struct ra_cuda_watch {
     char what[96];   /* was launched last, for the line of a failure; empty: nothing yet */
 } ra_cuda_watch;
 
-/* At the end of a kernel's workspace: the mark, of which the device writes one byte. */
-enum { RA_CUDA_MARK_BYTES = sizeof(ra_cuda_mark) };
+/* At the end of a kernel's workspace: the mark's word `passed`, of which the device writes one
+ * byte.
+ */
+enum { RA_CUDA_MARK_BYTES = sizeof(uint32_t) };
 
 /** kernel->stream and self must be set. On failure, what was taken is given back. */
 RA_CHECKED ra_status ra_cuda_watch_init(ra_kernel *kernel);
