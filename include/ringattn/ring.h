@@ -76,7 +76,9 @@ typedef struct ra_ring_config {
     ra_layout_kind layout;
     ra_schedule schedule;
     int comm_buffers;    /* 0: taken per step; 1: they stand; 2: and transfer overlaps compute */
-    int32_t head_groups; /* 1 to kv_heads; 0: the fewest that fit the memory there is */
+    int32_t head_groups; /* 1 to kv_heads; 0: the fewest that fit the memory there is. What they
+                            need is an upper bound where they have tile maps of their own, as keys
+                            that are sent differ by head, and where buffers do not stand */
     int32_t rounds;      /* in which rows travel between ranks that do not share memory, a part of
                             every exchange in each; 1 to RA_ROUNDS_MAX. 0: one, or if that does not
                             fit in as many groups as may be, 2, 4, 8, ... More than 1 not with
@@ -95,8 +97,9 @@ typedef struct ra_ring_config {
        against each owner's part of them. The cache is not used. */
     bool dense_mask;
     /* After the ring is made, the caller takes the tensors of ra_ring_tensors from the kernel's
-       pool: head_groups 0 leaves room for them. lse_follows: lse too, though no backward pass needs
-       it; follow_bytes: and blocks of so many bytes. */
+       pool: head_groups 0 leaves room for them, but not for what a pool in mode size_class holds
+       idle between small blocks. lse_follows: lse too, though no backward pass needs it;
+       follow_bytes: and blocks of so many bytes. */
     bool tensors_follow, lse_follows;
     int64_t follow_bytes[2];
 } ra_ring_config;

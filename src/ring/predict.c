@@ -120,11 +120,10 @@ static int64_t bytes_of_groups(const ra_predict_job *job, const ra_predict_plan 
     ra_predict_bytes b = {0};
     ra_predict_add_group(job, plan, rank, ra_ring_group_of(&job->request->ring, groups, groups - 1),
                          &b);
-    int64_t const others = has_plans_by_group(job) ? groups - 1 : 0;
-    int64_t const plans =
-        plan_array_bytes(job, groups) + others * ra_predict_steps_bytes(job, rank);
-    return ra_predict_group_bytes(job, rank, &b, buffers_out) +
-           (job->request->on_device ? 0 : plans);
+    int32_t const count = has_plans_by_group(job) ? groups : 1;
+    int64_t const others = ra_predict_more_plans_bytes(job, plan, rank, count);
+    return ra_predict_group_bytes(job, rank, &b, buffers_out) + others +
+           (job->request->on_device ? 0 : plan_array_bytes(job, groups));
 }
 
 /* The groups that a rank with so much room wants. */

@@ -235,6 +235,9 @@ enum { RA_PREDICT_CHUNKS_LEAST = 4, RA_PREDICT_SPARED = 8 };
 RA_CHECKED ra_status ra_predict_plans(ra_predict_job *job, ra_heads heads, ra_predict_plan *plans);
 void ra_predict_free_plans(ra_predict_job *job, ra_predict_plan *plans);
 void ra_predict_add_map(const ra_predict_job *job, const ra_map_size *map, ra_map_sum *sum);
+/* Most that plans of so many groups take beyond the plan of all heads. */
+int64_t ra_predict_more_plans_bytes(const ra_predict_job *job, const ra_predict_plan *plan,
+                                    int rank, int32_t count);
 /* Rows of a rank's team, and of the members before it. */
 void ra_predict_team_rows(const ra_predict_job *job, int rank, int64_t *before_out,
                           int64_t *all_out);
@@ -272,8 +275,6 @@ void ra_predict_add_passing(const ra_predict_job *job, const ra_predict_plan *pl
 /* One more head group, whose steps `plan` says. */
 void ra_predict_add_group(const ra_predict_job *job, const ra_predict_plan *plan, int rank,
                           ra_head_group group, ra_predict_bytes *bytes);
-/* The steps of a plan, without their maps and rows. */
-int64_t ra_predict_steps_bytes(const ra_predict_job *job, int rank);
 /* Add the plan itself; `stays`: until the end, else only while others are made. */
 void ra_predict_add_plan(const ra_predict_job *job, const ra_predict_plan *plan, int rank,
                          bool stays, ra_predict_bytes *bytes);

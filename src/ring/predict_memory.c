@@ -110,7 +110,7 @@ static void place_maps(const ra_predict_job *job, const ra_map_sum *sum, bool st
     b->cached_count += (eager ? sum->count : 0) + empty_kept;
 }
 
-int64_t ra_predict_steps_bytes(const ra_predict_job *job, int rank)
+static int64_t steps_bytes(const ra_predict_job *job, int rank)
 {
     size_t const team = (size_t)ra_teams_size(&job->teams, job->teams.team[rank]);
     int64_t const step = (int64_t)(sizeof(ra_step) + team * sizeof(ra_part));
@@ -122,7 +122,7 @@ void ra_predict_add_plan(const ra_predict_job *job, const ra_predict_plan *plan,
 {
     ra_map_sum sum = {0};
     if (stays) {
-        b->plans += ra_predict_steps_bytes(job, rank);
+        b->plans += steps_bytes(job, rank);
         ra_predict_add_chunk_steps(job, plan, b);
     }
     for (int s = 0; s < job->step_count; ++s) {
@@ -136,6 +136,21 @@ void ra_predict_add_plan(const ra_predict_job *job, const ra_predict_plan *plan,
         b->pairs += step->map.pairs;
     }
     place_maps(job, &sum, stays, b);
+}
+
+int64_t ra_predict_more_plans_bytes(const ra_predict_job *job, const ra_predict_plan *plan,
+                                    int rank, int32_t count)
+{
+    ra_predict_bytes one = {0};
+    int64_t maps = 0;
+    if (count == 1)
+        return 0;
+    ra_predict_add_plan(job, plan, rank, true, &one);
+    for (int s = 0; s < job->step_count; ++s)
+        maps += 1 + plan->steps[s].part_maps.count + plan->steps[s].part_maps.empty_count;
+    int64_t const bytes = job->request->on_device ? one.map_copies : one.maps + one.cached;
+    return ra_ring_more_map_bytes(job->pattern, count, bytes, maps * ra_predict_round(job, 1)) +
+           (job->request->on_device ? 0 : (count - 1) * one.plans);
 }
 
 bool ra_predict_evicts(const ra_predict_job *job, const ra_predict_bytes *b)

@@ -84,17 +84,40 @@ static ra_status make_plan(ra_ring *ring, const ra_plan_request *request, ra_pla
     return status;
 }
 
-/* Beside the plan of all heads, whose maps those of groups make up again. With one plan for all
-   heads this is exact, else an upper bound, but for the state of a group whose own maps have larger
-   chunks. *buffers_out: the part of what more rounds make smaller. */
+/* What plans of so many groups take of the host's memory beyond that of all heads: records, steps
+   and lists of rows. */
+static int64_t more_plan_bytes(const ra_ring *ring, int32_t count, const ra_plan *whole)
+{
+    size_t one = ra_pool_round(ring->host_pool, whole->block.bytes);
+    for (int s = 0; s < whole->step_count; ++s)
+        one += ra_pool_round(ring->host_pool, whole->steps[s].sent_local.block.bytes);
+    return (int64_t)(ra_pool_round(ring->host_pool, (size_t)count * sizeof(ra_plan)) +
+                     (size_t)(count - 1) * one);
+}
+
+/* Likewise of maps, where kernels read them. */
+static int64_t more_map_bytes(const ra_ring *ring, int32_t count, const ra_plan *whole)
+{
+    int64_t const unit = (int64_t)ra_pool_round(ring->pool, 1);
+    const ra_tilemap *map;
+    int64_t sum = 0;
+    for (int s = 0; s < whole->step_count; ++s)
+        for (int i = 0; (map = map_of(whole, s, i)) != NULL; ++i)
+            sum += ra_ring_more_map_bytes(
+                ring->pattern, count, (int64_t)ra_pool_round(ring->pool, (size_t)map->bytes), unit);
+    return sum;
+}
+
+/* Beside the plan of all heads. With one plan for all heads this is exact, else an upper bound, but
+   for the state of a group whose own maps have larger chunks. *buffers_out: the part of what more
+   rounds make smaller. */
 static int64_t needed_bytes(const ra_ring *ring, int32_t groups, const ra_plan *whole,
                             int64_t *buffers_out)
 {
-    size_t const count = (size_t)plans_for(ring, groups);
-    size_t const plans = ra_pool_round(ring->host_pool, count * sizeof(ra_plan)) +
-                         (count - 1) * ra_pool_round(ring->host_pool, whole->block.bytes);
+    int32_t const count = plans_for(ring, groups);
     return ra_ring_group_bytes(ring, whole, groups, buffers_out) +
-           (ring->host_pool == ring->pool ? (int64_t)plans : 0);
+           more_map_bytes(ring, count, whole) +
+           (ring->host_pool == ring->pool ? more_plan_bytes(ring, count, whole) : 0);
 }
 
 static int64_t bytes_of_groups(const ra_ring *ring, int32_t groups, const void *context)

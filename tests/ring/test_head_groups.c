@@ -82,6 +82,54 @@ static void check(ra_schedule schedule, peak_function *peak_of)
     }
 }
 
+/* Groups with plans of their own: a layer of a dilated pattern is in the maps of several, which
+   together take more than the map of all heads, here as much as what groups save. */
+static void check_plans_by_group(peak_function *peak_of, int64_t (*peak_or_0)(ring_job *job))
+{
+    enum { N = 2048, H = 8, LIMITS = 24 };
+    static const int64_t segments[] = {N}, rates[] = {2};
+    ring_job job = ring_job_heads(2, N, H, H, 8, RA_F16);
+    job.config.schedule = RA_SCHEDULE_DIRECT;
+    job.config.comm_buffers = 1;
+    job.config.rounds = 1;
+    job.config.tensors_follow = true;
+    job.pattern.segments = segments;
+    job.pattern.rates = rates;
+    job.pattern.branch_count = 1;
+    job.pattern.blocks_kind = RA_BLOCKS_RANDOM;
+    job.pattern.block_size = 8;
+    job.pattern.block_density = 0.5;
+    int32_t groups;
+    int64_t const most = peak_of(&job, 1, 0, &groups), least = peak_of(&job, H, 0, &groups);
+    job.config.head_groups = 0;
+    cr_assert_lt(least, most);
+    for (int i = 0; i <= LIMITS; i++) {
+        job.limit_bytes = least + (most - least) * i / LIMITS;
+        int64_t const peak = peak_or_0(&job);
+        cr_expect(peak > 0 && peak <= job.limit_bytes, "limit %lld: %lld",
+                  (long long)job.limit_bytes, (long long)peak);
+    }
+    ring_job_free(&job);
+}
+
+static int64_t ring_peak_or_0(ring_job *job)
+{
+    ring_job_run(job);
+    return job->status == RA_OK ? job->peak_bytes : 0;
+}
+
+static int64_t predicted_peak_of(ring_job *job)
+{
+    int32_t groups;
+    return predicted_peak(job, 0, job->limit_bytes, &groups);
+}
+
+Test(head_groups, with_plans_of_their_own_fit_wherever_most_of_them_do)
+{
+    check_plans_by_group(ring_peak, ring_peak_or_0);
+    check_plans_by_group(predicted_peak, predicted_peak_of);
+}
+
 Test(head_groups, of_a_ring_are_the_fewest_that_fit_in_few_looks, .timeout = 600)
 {
     check(RA_SCHEDULE_DIRECT, ring_peak);
