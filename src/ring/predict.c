@@ -249,11 +249,9 @@ static ra_status make_totals(ra_predict_job *job, const ra_predict_plan *plans,
 
 /* ---- the whole ------------------------------------------------------------------------------- */
 
-static void fill(const ra_predict_job *job, const ra_predict_bytes *totals, ra_prediction *out)
+/* What was chosen, of any kind of attention. */
+static void fill_choices(const ra_predict_job *job, ra_prediction *out)
 {
-    const ra_ring_config *c = &job->request->ring;
-    RA_ASSERT(totals != NULL);
-    out->counted = !job->sampled && job->diagonal == NULL;
     out->blocks_expected = job->diagonal != NULL;
     out->ranks = job->ranks;
     out->ranks_followed = job->followed_count;
@@ -266,6 +264,13 @@ static void fill(const ra_predict_job *job, const ra_predict_bytes *totals, ra_p
     out->rounds = job->rounds;
     out->imbalance = job->layout.imbalance;
     out->full_ring_bytes = ra_predict_full_ring_bytes(job);
+}
+
+static void fill(const ra_predict_job *job, const ra_predict_bytes *totals, ra_prediction *out)
+{
+    const ra_ring_config *c = &job->request->ring;
+    RA_ASSERT(totals != NULL);
+    out->counted = !job->sampled && job->diagonal == NULL;
     /* Areas are counted piece by piece, so they are nearer where chunks stand for others. */
     out->live_pairs = job->sampled ? job->area * (double)c->batch : 0;
     for (int i = 0; i < job->followed_count; ++i) {
@@ -374,8 +379,10 @@ ra_status ra_predict(const ra_predict_request *request, ra_prediction *predictio
         fill(&job, totals, &out);
         status = ra_predict_end_times(&job, &times, &out);
     }
-    if (status == RA_OK)
+    if (status == RA_OK) {
+        fill_choices(&job, &out);
         out.exact = out.exact && (request->on_device || !may_peak_before(&job, &out));
+    }
     ra_predict_free_times(&times);
     ra_predict_free_plans(&job, plans);
     free(totals);

@@ -238,15 +238,17 @@ void ra_predict_add_map(const ra_predict_job *job, const ra_map_size *map, ra_ma
 /* Most that plans of so many groups take beyond the plan of all heads. */
 int64_t ra_predict_more_plans_bytes(const ra_predict_job *job, const ra_predict_plan *plan,
                                     int rank, int32_t count);
-/* Rows of a rank's team, and of the members before it. */
-void ra_predict_team_rows(const ra_predict_job *job, int rank, int64_t *before_out,
-                          int64_t *all_out);
 /* Whether every rank needs every row of every other. */
 RA_CHECKED ra_status ra_predict_is_full(ra_predict_job *job, bool *full_out);
 /* Of more ranks than are followed: add what crosses for such heads, of so many key heads. */
 RA_CHECKED ra_status ra_predict_cross(ra_predict_job *job, ra_heads heads, int32_t kv_heads);
 /* Rows sent in one forward pass of the layout at hand. */
 RA_CHECKED ra_status ra_predict_crossing(ra_predict_job *job, double *rows_out);
+
+static inline void ra_predict_raise(int64_t *bytes, int64_t least)
+{
+    *bytes = *bytes > least ? *bytes : least;
+}
 
 /* What a rank takes beside its tensors, over its plans and head groups. */
 typedef struct ra_predict_bytes {

@@ -22,11 +22,6 @@ static int64_t state_bytes(const ra_ring_config *c)
     return ra_linear_state_floats(c->dim) * (int64_t)sizeof(float);
 }
 
-static void raise_to(int64_t *bytes, int64_t least)
-{
-    *bytes = ra_max_i64(*bytes, least);
-}
-
 static int64_t segments_of(const ra_predict_job *job, const ra_head_group *group, int64_t rows)
 {
     return ra_linear_segments(job->request->ring.batch, group->kv_count, rows,
@@ -43,12 +38,12 @@ static linear_bytes bytes_of(const ra_predict_job *job, int rank, int32_t groups
         ra_head_group const group = ra_ring_group_of(c, groups, of_sizes[i]);
         int64_t const lanes = c->batch * group.kv_count * state_bytes(c);
         int64_t const states = lanes * segments_of(job, &group, rows);
-        raise_to(&b.states, states);
-        raise_to(&b.grads, c->backward ? states : 0);
-        raise_to(&b.lines, c->backward ? 8 * c->batch * group.q_count * rows : 0);
-        raise_to(&b.sums, job->ranks > 1 ? 3 * lanes : 0);
+        ra_predict_raise(&b.states, states);
+        ra_predict_raise(&b.grads, c->backward ? states : 0);
+        ra_predict_raise(&b.lines, c->backward ? 8 * c->batch * group.q_count * rows : 0);
+        ra_predict_raise(&b.sums, job->ranks > 1 ? 3 * lanes : 0);
         if (c->linear == RA_LINEAR_CAUSAL && c->linear_method == RA_LINEAR_CUMSUM)
-            raise_to(&b.prefixes, ra_predict_bounded((double)lanes * (double)rows));
+            ra_predict_raise(&b.prefixes, ra_predict_bounded((double)lanes * (double)rows));
     }
     return b;
 }
@@ -170,18 +165,9 @@ void ra_predict_linear(ra_predict_job *job, ra_prediction *out)
     double const forward =
         2.0 * c->dim * c->dim * (double)c->batch * (double)c->seq * (c->heads + c->kv_heads);
     fill_memory(job, out);
-    out->blocks_expected = job->diagonal != NULL;
     out->counted = job->followed_count == job->ranks && job->diagonal == NULL;
-    out->ranks = job->ranks;
-    out->ranks_followed = job->followed_count;
-    out->layout = job->layout.kind;
-    out->schedule = job->schedule;
-    out->head_groups = job->groups;
-    out->rounds = job->rounds;
-    out->imbalance = ra_linear_imbalance(&job->layout, c->seq);
     out->sent_bytes = sent_bytes(job);
     out->sent_network_bytes = sent_network_bytes(job);
-    out->full_ring_bytes = ra_predict_full_ring_bytes(job);
     fill_times(job, out);
     out->forward.flops = forward;
     out->backward.flops = c->backward ? 2 * forward : 0;

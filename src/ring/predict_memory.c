@@ -27,9 +27,14 @@ double ra_predict_full_ring_bytes(const ra_predict_job *job)
 /* A member's share of its team's memory, by rows; in whole bytes, lower places first. */
 static int64_t share_of(const ra_predict_job *job, int rank, int64_t bytes)
 {
-    int64_t before, rows;
     int64_t const own = job->rows[rank].row_count;
-    ra_predict_team_rows(job, rank, &before, &rows);
+    int const team = job->teams.team[rank];
+    int64_t before = 0, rows = 0; /* of members before this one, of all */
+    for (int k = 0; k < ra_teams_size(&job->teams, team); ++k) {
+        int64_t const count = job->rows[ra_teams_member(&job->teams, team, k)].row_count;
+        before += k < job->teams.place[rank] ? count : 0;
+        rows += count;
+    }
     if (rows == 0)
         return 0;
     int64_t const taken = ra_max_i64(bytes, 1); /* a window is never empty */
@@ -41,11 +46,6 @@ int64_t ra_predict_counted(const ra_predict_job *job, int rank, int64_t bytes)
 {
     return job->schedule == RA_SCHEDULE_SHARED ? share_of(job, rank, bytes)
                                                : ra_predict_round_buffer(job, bytes);
-}
-
-static void raise_to(int64_t *bytes, int64_t least)
-{
-    *bytes = *bytes > least ? *bytes : least;
 }
 
 /* ---- maps ------------------------------------------------------------------------------------ */
@@ -188,25 +188,26 @@ void ra_predict_add_group(const ra_predict_job *job, const ra_predict_plan *plan
     int const turns = held_regions(job);
     for (int s = 1; s < job->step_count; ++s) {
         const ra_predict_step *step = &plan->steps[s];
-        raise_to(job->schedule == RA_SCHEDULE_RING ? &b->held[(s - 1) % turns] : &b->sent,
-                 ra_predict_keys_bytes(job, g.kv_count, step->sent_rows));
-        raise_to(&b->held[s % turns], ra_predict_keys_bytes(job, g.kv_count, step->held_rows));
+        ra_predict_raise(job->schedule == RA_SCHEDULE_RING ? &b->held[(s - 1) % turns] : &b->sent,
+                         ra_predict_keys_bytes(job, g.kv_count, step->sent_rows));
+        ra_predict_raise(&b->held[s % turns],
+                         ra_predict_keys_bytes(job, g.kv_count, step->held_rows));
         b->sent_bytes +=
             (c->backward ? 2 : 1) * (double)ra_predict_keys_bytes(job, g.kv_count, step->sent_rows);
         if (!c->backward)
             continue;
-        raise_to(&b->partial[c->comm_buffers == 2 ? s % 2 : 0],
-                 ra_predict_grads_bytes(job, g.kv_count, step->grad_rows));
-        raise_to(&b->arriving, ra_predict_grads_bytes(job, g.kv_count, step->grad_in_rows));
+        ra_predict_raise(&b->partial[c->comm_buffers == 2 ? s % 2 : 0],
+                         ra_predict_grads_bytes(job, g.kv_count, step->grad_rows));
+        ra_predict_raise(&b->arriving, ra_predict_grads_bytes(job, g.kv_count, step->grad_in_rows));
         b->sent_bytes += (double)ra_predict_grads_bytes(job, g.kv_count, step->grad_out_rows);
     }
-    raise_to(&b->state, c->batch * ra_predict_state_rows(job, plan, rank) * g.q_count *
-                            (row + 2 * (int64_t)sizeof(float)));
+    ra_predict_raise(&b->state, c->batch * ra_predict_state_rows(job, plan, rank) * g.q_count *
+                                    (row + 2 * (int64_t)sizeof(float)));
     if (c->backward) {
         b->delta = c->batch * job->rows[rank].row_count * c->heads * (int64_t)sizeof(float);
         if (shared)
-            raise_to(&b->shared, 2 * kv_lines * row);
-        raise_to(&b->grads, ra_predict_summed_rows(job, plan, lines, kv_lines) * row);
+            ra_predict_raise(&b->shared, 2 * kv_lines * row);
+        ra_predict_raise(&b->grads, ra_predict_summed_rows(job, plan, lines, kv_lines) * row);
     }
     ra_predict_add_passing(job, plan, rank, g, b);
 }

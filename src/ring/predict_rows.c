@@ -242,6 +242,10 @@ static ra_status set_rows(ra_predict_job *job, ra_layout_kind kind)
     ra_status status =
         ra_layout_deal(kind, job->pattern, job->ranks, job->request->comm, job->pool, &job->layout);
     job->rows = job->layout.rows;
+    if (status == RA_OK && job->request->ring.linear != RA_LINEAR_NONE) {
+        job->layout.imbalance = ra_linear_imbalance(&job->layout, job->request->ring.seq);
+        return RA_OK; /* it has no pairs to look for */
+    }
     if (status == RA_OK)
         status = place_pieces(job);
     return status == RA_OK ? measure(job) : status;

@@ -63,18 +63,6 @@ typedef struct planning {
     int64_t chunks;
 } planning;
 
-void ra_predict_team_rows(const ra_predict_job *job, int rank, int64_t *before_out,
-                          int64_t *all_out)
-{
-    int const team = job->teams.team[rank];
-    *before_out = *all_out = 0;
-    for (int k = 0; k < ra_teams_size(&job->teams, team); ++k) {
-        int64_t const rows = job->rows[ra_teams_member(&job->teams, team, k)].row_count;
-        *before_out += k < job->teams.place[rank] ? rows : 0;
-        *all_out += rows;
-    }
-}
-
 /* The map of part k of a step, which the backward pass makes unless the step's own map serves. */
 static ra_status map_part(const planning *p, int rank, int owner, const ra_need *need,
                           int64_t all_rows, ra_predict_step *step, int k)
