@@ -302,7 +302,7 @@ struct ra_comm_ops {
                            size_t bytes);
     ra_status (*reduce)(ra_comm *comm, const char *operation, ra_number number, ra_reduce reduce,
                         void *values, int count);
-    void (*abort)(ra_comm *comm, int exit_code); /* NULL: there is nobody to release */
+    void (*abort)(ra_comm *comm, int exit_code); /* NULL: `fail` releases the others */
     void (*destroy)(ra_comm *comm);
 };
 

@@ -376,6 +376,8 @@ void ra_comm_abort(ra_comm *comm, int exit_code)
     comm->broken = true;
     if (comm->ops->abort != NULL)
         comm->ops->abort(comm, exit_code);
+    else if (comm->ops->fail != NULL)
+        comm->ops->fail(comm);
 }
 
 void ra_comm_destroy(ra_comm *comm)

@@ -35,15 +35,6 @@ void ra_local_fail(ra_local_group *group)
     pthread_cond_broadcast(&group->changed);
 }
 
-static void local_abort(ra_comm *comm, int exit_code)
-{
-    ra_local_group *const group = ((ra_local_comm *)comm)->group;
-    (void)exit_code;
-    pthread_mutex_lock(&group->mutex);
-    ra_local_fail(group);
-    pthread_mutex_unlock(&group->mutex);
-}
-
 /* ---- exchanges ------------------------------------------------------------------------------- */
 
 static ra_status local_start(ra_comm *comm, const ra_exchange *exchange, ra_transfer **transfer_out)
@@ -116,7 +107,10 @@ static int local_missing_peer(ra_comm *comm, ra_transfer *transfer)
 /* One rank's failure is everybody's. */
 static void local_fail(ra_comm *comm)
 {
-    local_abort(comm, 0);
+    ra_local_group *const group = ((ra_local_comm *)comm)->group;
+    pthread_mutex_lock(&group->mutex);
+    ra_local_fail(group);
+    pthread_mutex_unlock(&group->mutex);
 }
 
 /* Has anybody failed, is anybody at work? */
@@ -164,7 +158,6 @@ static const ra_comm_ops local_ops = {
     .barrier = ra_local_barrier,
     .broadcast = ra_local_broadcast,
     .reduce = ra_local_reduce,
-    .abort = local_abort,
     .destroy = local_destroy,
 };
 
