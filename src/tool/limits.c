@@ -221,19 +221,17 @@ static ra_status all_measure(ra_comm *comm, int threads, ra_pool *pool, ra_limit
                              ra_status *local_out)
 {
     static const char operation[] = "measuring the machine";
+    struct {
+        const ra_limit_loop *loop;
+        double *tflops;
+    } const loops[] = {{ra_limit_fma(), &limits->fma_tflops},
+                       {ra_limit_dpbf16(), &limits->dpbf16_tflops},
+                       {ra_limit_amx(), &limits->amx_tflops}};
     ra_status status = ra_comm_barrier(comm, operation);
-    if (status != RA_OK)
-        return status;
-    limits->fma_tflops = loop_measure(threads, ra_limit_fma());
-    status = ra_comm_barrier(comm, operation);
-    if (status != RA_OK)
-        return status;
-    limits->dpbf16_tflops = loop_measure(threads, ra_limit_dpbf16());
-    status = ra_comm_barrier(comm, operation);
-    if (status != RA_OK)
-        return status;
-    limits->amx_tflops = loop_measure(threads, ra_limit_amx());
-    status = ra_comm_barrier(comm, operation);
+    for (size_t i = 0; i < sizeof(loops) / sizeof(loops[0]) && status == RA_OK; i++) {
+        *loops[i].tflops = loop_measure(threads, loops[i].loop);
+        status = ra_comm_barrier(comm, operation);
+    }
     if (status != RA_OK)
         return status;
     *local_out = memory_measure(comm, threads, pool, limits);
