@@ -177,6 +177,10 @@ RA_CHECKED ra_status ra_pattern_count_needed(const ra_pattern *pattern, ra_heads
                                              const ra_rowset *queries, const ra_rowset *keys,
                                              ra_pool *pool, int64_t *rows_out);
 
+/** How many rows of the sequence beside their own these queries touch with any head. */
+RA_CHECKED ra_status ra_pattern_count_fetched(const ra_pattern *pattern, const ra_rowset *queries,
+                                              ra_pool *pool, int64_t *rows_out);
+
 /** Needed rows come as ranges at their strides where the lcm of all local strides is up to this:
     looking for those of each divisor takes a pass over the rows. Above it they come as stretches of
     consecutive rows, which is as exact, and far apart means a stretch each. */

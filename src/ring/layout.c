@@ -244,6 +244,7 @@ static ra_status set_balanced(ra_layout *layout, const ra_pattern *pattern, ra_c
         if (imbalance_of(loads, layout->ranks) <= RA_LAYOUT_IMBALANCE)
             break;
     }
+    layout->imbalance = imbalance_of(loads, layout->ranks);
     gather_equals(chunks, count, loads, layout->ranks);
     qsort(chunks, (size_t)count, sizeof(*chunks), ra_compare_i64); /* by index, in front */
     status = set_chunks(layout, seq, pool, chunks, count, scratch);
@@ -315,7 +316,7 @@ ra_status ra_layout_init(ra_layout_kind kind, const ra_pattern *pattern, int ran
         return RA_ERR_UNSUPPORTED;
     }
     ra_status const status = ra_layout_deal(kind, pattern, ranks, comm, pool, layout_out);
-    if (status == RA_OK)
+    if (status == RA_OK && kind != RA_LAYOUT_BALANCED)
         measure(layout_out, pattern, comm);
     return status;
 }

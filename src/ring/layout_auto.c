@@ -2,38 +2,19 @@
 #include "internal.h"
 #include "ring/ring_internal.h"
 
-ra_status ra_rowset_count_fetched(const ra_pattern *pattern, const ra_rowset *queries,
-                                  ra_pool *pool, int64_t *rows_out)
-{
-    ra_heads const heads = {0, 1, ra_pattern_heads(pattern)};
-    ra_range const whole = {0, 1, ra_pattern_seq(pattern)};
-    ra_rowset all;
-    int64_t touched = 0, own = 0;
-    ra_status status = ra_rowset_init(pool, &whole, 1, &all);
-    if (status != RA_OK)
-        return status;
-    status = ra_pattern_count_needed(pattern, heads, queries, &all, pool, &touched);
-    ra_rowset_fini(pool, &all);
-    if (status == RA_OK)
-        status = ra_pattern_count_needed(pattern, heads, queries, queries, pool, &own);
-    if (status == RA_OK)
-        *rows_out = touched - own;
-    return status;
-}
-
-/* What a team needs of others is sent once, whichever members read it. */
+/* What a team needs of others, if there are any, is sent once, whichever members read it. */
 static ra_status count_for_teams(const ra_pattern *pattern, const ra_layout *layout,
                                  const ra_teams *teams, ra_comm *comm, ra_pool *pool, int64_t *rows)
 {
     ra_status status = RA_OK;
-    for (int team = 0; team < teams->count && status == RA_OK; ++team) {
+    for (int team = 0; teams->count > 1 && team < teams->count && status == RA_OK; ++team) {
         ra_rowset queries;
         int64_t fetched = 0;
         ra_comm_beat(comm);
         status = ra_teams_rows(teams, team, layout, pool, &queries);
         if (status != RA_OK)
             break;
-        status = ra_rowset_count_fetched(pattern, &queries, pool, &fetched);
+        status = ra_pattern_count_fetched(pattern, &queries, pool, &fetched);
         ra_rowset_fini(pool, &queries);
         *rows += fetched;
     }
@@ -91,6 +72,8 @@ ra_status ra_layout_choose(const ra_pattern *pattern, const ra_teams *teams, boo
             best = layout;
             best_rows = rows;
         }
+        if (best_rows == 0 && is_even(&best))
+            break; /* none sends less */
     }
     *layout_out = best;
     return RA_OK;

@@ -263,7 +263,7 @@ ra_status ra_plan_is_full(const ra_pattern *pattern, const ra_layout *layout, ra
         const ra_rowset *rows = &layout->rows[rank];
         int64_t fetched;
         ra_comm_beat(comm);
-        ra_status const status = ra_rowset_count_fetched(pattern, rows, pool, &fetched);
+        ra_status const status = ra_pattern_count_fetched(pattern, rows, pool, &fetched);
         if (status != RA_OK)
             return status;
         *full_out = fetched == ra_pattern_seq(pattern) - rows->row_count;

@@ -20,6 +20,19 @@ static ra_status join_others(const ra_layout *layout, int owner, ra_pool *pool,
     return status;
 }
 
+/* Whether the rank that many behind the owner needs any of its rows. */
+static ra_status is_needed(const ra_pattern *pattern, const ra_layout *layout, ra_heads heads,
+                           int owner, int distance, ra_comm *comm, ra_pool *pool, bool *needed_out)
+{
+    const ra_rowset *const readers = &layout->rows[(owner + distance) % layout->ranks];
+    int64_t needed = 0;
+    ra_comm_beat(comm);
+    ra_status const status =
+        ra_pattern_count_needed(pattern, heads, readers, &layout->rows[owner], pool, &needed);
+    *needed_out = needed > 0;
+    return status;
+}
+
 ra_status ra_demand_init(const ra_pattern *pattern, const ra_layout *layout, ra_heads heads,
                          int owner, ra_comm *comm, ra_pool *pool, ra_demand *demand_out)
 {
@@ -32,16 +45,15 @@ ra_status ra_demand_init(const ra_pattern *pattern, const ra_layout *layout, ra_
     status = ra_pattern_needed_rows(pattern, heads, &others, &layout->rows[owner], pool, &d.rows,
                                     &d.local);
     ra_rowset_fini(pool, &others);
-    for (int distance = 1; distance < layout->ranks && status == RA_OK; ++distance) {
-        const ra_rowset *readers = &layout->rows[(owner + distance) % layout->ranks];
-        int64_t needed = 0;
-        ra_comm_beat(comm);
-        status =
-            ra_pattern_count_needed(pattern, heads, readers, &layout->rows[owner], pool, &needed);
-        if (status == RA_OK && needed > 0) {
-            d.first = d.first > 0 ? d.first : distance;
-            d.last = distance;
-        }
+    bool needed = d.rows.row_count == 0; /* then there is no reader to look for */
+    for (int i = 1; i < layout->ranks && status == RA_OK && !needed; ++i) {
+        status = is_needed(pattern, layout, heads, owner, i, comm, pool, &needed);
+        d.first = d.last = i;
+    }
+    needed = d.first == 0;
+    for (int i = layout->ranks - 1; i > d.first && status == RA_OK && !needed; --i) {
+        status = is_needed(pattern, layout, heads, owner, i, comm, pool, &needed);
+        d.last = needed ? i : d.last;
     }
     if (status != RA_OK)
         ra_demand_fini(pool, &d);

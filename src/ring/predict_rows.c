@@ -311,6 +311,8 @@ static ra_status choose(ra_predict_job *job)
             best_rows = rows;
             best_imbalance = job->layout.imbalance;
         }
+        if (best_rows == 0 && best_imbalance <= RA_LAYOUT_IMBALANCE)
+            break; /* none sends less */
     }
     return set_rows(job, (ra_layout_kind)best);
 }

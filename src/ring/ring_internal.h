@@ -49,14 +49,10 @@ RA_CHECKED ra_status ra_demand_init(const ra_pattern *pattern, const ra_layout *
                                     ra_demand *demand_out);
 void ra_demand_fini(ra_pool *pool, ra_demand *demand);
 
-/** How many rows beside their own the queries of these rows touch with any head. */
-RA_CHECKED ra_status ra_rowset_count_fetched(const ra_pattern *pattern, const ra_rowset *queries,
-                                             ra_pool *pool, int64_t *rows_out);
-
 /* Largest share of live pairs over the mean one that counts as balanced. */
 #define RA_LAYOUT_IMBALANCE 1.05
 
-/* As ra_layout_init, but the imbalance is left 0: only balanced visits live pairs. */
+/* As ra_layout_init, but only balanced visits live pairs: the imbalance of others is left 0. */
 RA_CHECKED ra_status ra_layout_deal(ra_layout_kind kind, const ra_pattern *pattern, int ranks,
                                     ra_comm *comm, ra_pool *pool, ra_layout *layout_out);
 

@@ -251,16 +251,47 @@ static ra_status marks_make(const ra_pattern *pattern, ra_heads heads, marking *
     return mark(pattern, heads, m);
 }
 
+static int64_t count_bits(const marking *m)
+{
+    int64_t count = 0;
+    for (int64_t i = 0; i <= m->keys->row_count / 64; ++i)
+        count += __builtin_popcountll(m->bits[i]);
+    return count;
+}
+
 ra_status ra_pattern_count_needed(const ra_pattern *pattern, ra_heads heads,
                                   const ra_rowset *queries, const ra_rowset *keys, ra_pool *pool,
                                   int64_t *rows_out)
 {
     marking marks = {.queries = queries, .keys = keys, .stride = 1, .pool = pool};
     ra_status const status = marks_make(pattern, heads, &marks);
-    int64_t rows = 0;
-    for (int64_t i = 0; i <= keys->row_count / 64 && status == RA_OK; ++i)
-        rows += __builtin_popcountll(marks.bits[i]);
+    if (status == RA_OK)
+        *rows_out = count_bits(&marks);
     ra_pool_free(pool, NULL, &marks.scratch);
+    return status;
+}
+
+ra_status ra_pattern_count_fetched(const ra_pattern *pattern, const ra_rowset *queries,
+                                   ra_pool *pool, int64_t *rows_out)
+{
+    ra_heads const heads = {0, 1, pattern->heads};
+    ra_range const whole = {0, 1, pattern->seq};
+    ra_rowset all;
+    ra_status status = ra_rowset_init(pool, &whole, 1, &all);
+    if (status != RA_OK)
+        return status;
+    marking marks = {.queries = queries, .keys = &all, .stride = 1, .pool = pool};
+    status = marks_make(pattern, heads, &marks);
+    int64_t rows = 0;
+    if (status == RA_OK)
+        rows = count_bits(&marks);
+    for (int64_t i = 0; i < queries->piece_count && status == RA_OK; ++i) {
+        ra_range const own = queries->pieces[i].rows;
+        for (int64_t n = 0, at = own.begin; n < own.count; ++n, at += own.stride)
+            rows -= bit_at(marks.bits, at);
+    }
+    ra_pool_free(pool, NULL, &marks.scratch);
+    ra_rowset_fini(pool, &all);
     if (status == RA_OK)
         *rows_out = rows;
     return status;
