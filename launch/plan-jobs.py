@@ -193,7 +193,8 @@ def parse():
     parser.add_argument("--jobs", type=int, default=50)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--kinds", default=",".join(KINDS))
-    parser.add_argument("--ranks", default="1", help="that memory is compared on, one of them each")
+    parser.add_argument("--ranks", default="1", help="that memory is compared on, one of them each",
+                        type=lambda text: [int(ranks) for ranks in text.split(",")])
     parser.add_argument("--tokens", type=int, default=6000, help="at most")
     parser.add_argument("--pool", choices=["size_class", "off"], default="size_class")
     parser.add_argument("--idle", type=int, default=65536, help="bytes of pool_idle that agree")
@@ -203,7 +204,6 @@ def parse():
     parser.add_argument("--verbose", action="store_true")
     args = parser.parse_args()
     args.kinds = args.kinds.split(",")
-    args.ranks = [int(ranks) for ranks in args.ranks.split(",")]
     if set(args.kinds) - set(KINDS):
         parser.error(f"--kinds: of {','.join(KINDS)}")
     if args.jobs < 1 or min(args.ranks) < 1 or args.tokens < 1000:

@@ -346,7 +346,8 @@ typedef struct ra_pool_stats {
     ra_pool_counter bytes[RA_POOL_FIGURE_COUNT];
     ra_pool_counter count[RA_POOL_FIGURE_COUNT]; /* of blocks, of segments, of idle parts */
     int64_t hits, misses;                        /* requests served from idle bytes, and others */
-    int64_t retries, ooms;    /* tries of a request after a trim or a keeper's; refused for good */
+    int64_t retries, ooms;    /* tries of a request or a charge after a trim or a keeper's; requests
+                                 refused for good */
     int64_t trimmed_segments; /* returned before the end */
     int64_t alloc_p50_ns;     /* median of an allocation's time; -1: not measured */
     int64_t alloc_p99_ns;     /* both are upper edges of bins that are 1/8 of a power of two */

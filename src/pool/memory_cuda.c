@@ -3,8 +3,8 @@
 #include "driver_cuda.h"
 #include "host_available.h"
 #include "internal.h"
-#include "pool_internal.h"
 #include "ringattn/device.h"
+#include "ringattn/pool.h"
 
 #include <unistd.h>
 

@@ -1,6 +1,6 @@
 #include "host_available.h"
 #include "internal.h"
-#include "pool_internal.h"
+#include "ringattn/pool.h"
 
 #include <errno.h>
 #include <stdlib.h>

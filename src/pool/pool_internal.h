@@ -36,7 +36,7 @@ void ra_pool_log_given(ra_pool_log *log, int64_t id);
 /** Add to a counter's current value, or take from it. */
 void ra_pool_count(ra_pool_stats *stats, ra_pool_figure figure, int64_t bytes, int64_t count);
 
-enum { RA_POOL_TIME_BINS = 8 * 41 }; /* eight per power of two, up to 2^41 ns: 36 minutes */
+enum { RA_POOL_TIME_BINS = 8 * 41 }; /* eight per power of two, up to 2^43 ns: 2.4 hours */
 
 typedef struct ra_pool_times {
     int64_t count[RA_POOL_TIME_BINS];

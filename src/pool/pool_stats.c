@@ -33,7 +33,7 @@ void ra_pool_count(ra_pool_stats *stats, ra_pool_figure figure, int64_t bytes, i
 
 /* ---- times ----------------------------------------------------------------------------------- */
 
-/* Bin 8 e + s holds [2^e (1 + s/8), 2^e (1 + (s+1)/8)); times below 8 ns have bins 0 to 7. */
+/* Bin 8 (e - 2) + s holds [2^e (1 + s/8), 2^e (1 + (s+1)/8)); times below 8 ns have bins 0 to 7. */
 static int bin_of(int64_t ns)
 {
     if (ns < 8)

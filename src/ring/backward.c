@@ -273,6 +273,19 @@ static ra_status backward_step(backward_pass *pass, int s)
     return status;
 }
 
+/* Round sums of all our rows into an output. */
+static ra_status store(ra_ring *ring, const ra_kernel_shape *shape, const ra_view *from,
+                       const ra_view *to)
+{
+    int64_t const rows = ra_ring_local_rows(ring);
+    if (ring->mode == RA_RING_COMM_ONLY)
+        return RA_OK;
+    int64_t const mark = ra_ring_mark(ring, RA_TRACE_STORE, -1, -1, -1, rows);
+    ra_status const status = ring->kernel->ops->store(ring->kernel, shape, rows, from, to);
+    ra_ring_mark_end(ring, mark);
+    return status;
+}
+
 static ra_status store_queries(const backward_pass *pass)
 {
     const ra_ring_config *c = &pass->ring->config;
@@ -282,7 +295,7 @@ static ra_status store_queries(const backward_pass *pass)
     shape.kv_heads = shape.q_heads; /* store moves kv_heads heads; dq has the query's */
     if (pass->direct.dq)
         return RA_OK;
-    return ra_ring_store(pass->ring, &shape, &pass->step.dq, &dq);
+    return store(pass->ring, &shape, &pass->step.dq, &dq);
 }
 
 static ra_status store_keys(const backward_pass *pass)
@@ -295,9 +308,8 @@ static ra_status store_keys(const backward_pass *pass)
     ra_view const dv = ra_ring_view(pass->ring, t->dv, c->dtype, c->kv_heads, g->kv_begin);
     if (pass->direct.dkv)
         return RA_OK;
-    ra_status const status = ra_ring_store(pass->ring, shape, &pass->own_grads.first, &dk);
-    return status != RA_OK ? status
-                           : ra_ring_store(pass->ring, shape, &pass->own_grads.second, &dv);
+    ra_status const status = store(pass->ring, shape, &pass->own_grads.first, &dk);
+    return status != RA_OK ? status : store(pass->ring, shape, &pass->own_grads.second, &dv);
 }
 
 /* Zero a group's gradients, once no member still stores those of the group before from there. */

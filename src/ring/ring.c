@@ -171,31 +171,21 @@ static ra_status try_sharing(ra_ring *ring, bool *shared_out)
                                 &ring->key_window);
     }
     *shared_out = status == RA_OK;
-    if (status != RA_ERR_UNSUPPORTED)
-        return status;
-    ra_teams_fini(ring->host_pool, &ring->teams);
-    return RA_OK;
+    return status == RA_ERR_UNSUPPORTED ? RA_OK : status;
 }
 
-static bool is_any_host_shared(const ra_ring *ring)
-{
-    const int *const hosts = ra_comm_hosts(ring->comm);
-    int const ranks = ra_comm_size(ring->comm);
-    int host_count = 0;
-    for (int r = 0; r < ranks; ++r)
-        host_count = hosts[r] >= host_count ? hosts[r] + 1 : host_count;
-    return host_count < ranks;
-}
-
-/* Ranks of one host do not share: a layout chosen for teams may not suit them. */
+/* The ranks of a host, if any has several, are no team: a layout chosen for teams may not suit
+   them. */
 static ra_status settle_without_sharing(ra_ring *ring)
 {
     bool const asked = ring->config.schedule == RA_SCHEDULE_SHARED;
-    if (ra_comm_rank(ring->comm) == 0 && (asked || is_any_host_shared(ring)))
+    bool const had_teams = ring->teams.largest > 1;
+    ra_teams_fini(ring->host_pool, &ring->teams);
+    if (ra_comm_rank(ring->comm) == 0 && (asked || had_teams))
         ra_log(RA_LOG_WARNING,
                "schedule %s: no two ranks are on one host and see each other's memory: %s",
                ra_schedule_name(ring->config.schedule), asked ? "taking direct" : "keys are sent");
-    if (ring->config.layout != RA_LAYOUT_AUTO || !is_any_host_shared(ring))
+    if (ring->config.layout != RA_LAYOUT_AUTO || !had_teams)
         return RA_OK;
     ra_layout_fini(ring->host_pool, &ring->layout);
     return settle_layout(ring, NULL);

@@ -385,9 +385,6 @@ RA_CHECKED ra_status ra_ring_agree_on_step(ra_ring *ring, ra_status mine);
 RA_CHECKED ra_status ra_ring_wait_flights(ra_ring *ring);
 /* As ra_ring_agree_on_step, if steps take communication buffers, for the status of taking one. */
 RA_CHECKED ra_status ra_ring_agree_on_taken(ra_ring *ring, ra_status mine);
-/* Round sums of all our rows into an output, as ra_kernel_ops.store. */
-RA_CHECKED ra_status ra_ring_store(ra_ring *ring, const ra_kernel_shape *shape, const ra_view *from,
-                                   const ra_view *to);
 /* A pass, from its first event to its last: `begin` (or NULL), then head group by head group. */
 RA_CHECKED ra_status
 ra_ring_run_pass(ra_ring *ring, const ra_ring_tensors *tensors, bool backward,

@@ -1,5 +1,4 @@
-/* What passes have in common: their frame, agreeing on failures, storing, and polling while kernels
-   run. */
+/* What passes have in common: their frame, agreeing on failures, and polling while kernels run. */
 #include "internal.h"
 #include "ring/ring_internal.h"
 
@@ -33,18 +32,6 @@ ra_status ra_ring_agree_on_taken(ra_ring *ring, ra_status mine)
 bool ra_ring_failed_together(const ra_ring *ring)
 {
     return ring->failed_together;
-}
-
-ra_status ra_ring_store(ra_ring *ring, const ra_kernel_shape *shape, const ra_view *from,
-                        const ra_view *to)
-{
-    int64_t const rows = ra_ring_local_rows(ring);
-    if (ring->mode == RA_RING_COMM_ONLY)
-        return RA_OK;
-    int64_t const mark = ra_ring_mark(ring, RA_TRACE_STORE, -1, -1, -1, rows);
-    ra_status const status = ring->kernel->ops->store(ring->kernel, shape, rows, from, to);
-    ra_ring_mark_end(ring, mark);
-    return status;
 }
 
 static void poll_comm(void *context)

@@ -302,6 +302,7 @@ ra_status ra_pattern_needed_rows(const ra_pattern *pattern, ra_heads heads,
                                  ra_rowset *rows_out, ra_rowset *local_out)
 {
     ra_rowset local = {0};
+    *rows_out = (ra_rowset){0};
     marking marks = {.queries = queries, .keys = keys, .stride = 1, .pool = pool};
     ra_status status = marks_make(pattern, heads, &marks);
     for (int64_t i = 0; i < keys->piece_count && status == RA_OK; ++i)

@@ -65,6 +65,7 @@ ra_status ra_rowset_slice(ra_pool *pool, const ra_rowset *set, int64_t begin, in
                           ra_rowset *slice_out)
 {
     ra_block block;
+    *slice_out = (ra_rowset){0};
     ra_status status = ra_pool_alloc(pool, RA_MEM_TILEMAP,
                                      (size_t)set->piece_count * sizeof(ra_range), NULL, &block);
     if (status != RA_OK)

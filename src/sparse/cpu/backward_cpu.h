@@ -245,7 +245,7 @@ static void backward_thread(ra_kernel *kernel, const ra_backward_step *step, flo
     backward_head f = {.kernel = kernel,
                        .step = step,
                        .dim = shape->dim,
-                       .dim_pad = pad_dim(shape->dim),
+                       .dim_pad = padded(shape->dim),
                        .factor = (float)((double)shape->scale * LOG2_E),
                        .shares = ra_cpu_share_backward(step->map, shape->q_head_begin,
                                                        shape->q_head_begin + shape->q_heads, size)};

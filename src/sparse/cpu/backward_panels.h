@@ -49,7 +49,7 @@ static inline int64_t slice_offset(int32_t a, int64_t d)
 static size_t backward_scratch_carve(float *base, int32_t dim, backward_scratch *scratch)
 {
     scratch_cursor cursor = {.base = base};
-    int64_t const dim_pad = pad_dim(dim);
+    int64_t const dim_pad = padded(dim);
     int64_t const tile = RA_TILE_ROWS_MAX * dim_pad;
     scratch->query = scratch_take(&cursor, tile);
     scratch->dout = scratch_take(&cursor, tile);

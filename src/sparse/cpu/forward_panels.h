@@ -72,7 +72,7 @@ static size_t forward_scratch_carve(float *base, int32_t dim,
                                     forward_scratch scratch[RA_TILES_AT_ONCE_MAX])
 {
     scratch_cursor cursor = {.base = base};
-    int64_t const dim_pad = pad_dim(dim);
+    int64_t const dim_pad = padded(dim);
     forward_scratch first = {0};
     first.key = scratch_take(&cursor, KEY_BLOCK_ROWS * dim_pad);
     first.value = scratch_take(&cursor, KEY_BLOCK_ROWS * dim_pad);

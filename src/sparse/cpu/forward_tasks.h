@@ -147,7 +147,7 @@ static void forward_file_begin(ra_kernel *kernel, const ra_forward_step *step, f
     forward_head f = {.kernel = kernel,
                       .step = step,
                       .dim = shape->dim,
-                      .dim_pad = pad_dim(shape->dim),
+                      .dim_pad = padded(shape->dim),
                       .factor = (float)((double)shape->scale * LOG2_E)};
     f.pairs_wanted = PAIRS && step->q.dtype == RA_BF16 && step->k.dtype == RA_BF16 &&
                      step->v.dtype == RA_BF16 && f.factor >= FLT_MIN && f.factor <= FLT_MAX;

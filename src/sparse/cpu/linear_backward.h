@@ -42,7 +42,7 @@ static void finish_queries(const linear_task *t, int32_t member, int64_t row, in
 static void query_member(const linear_task *t, int32_t member, int64_t row, int32_t n)
 {
     const linear_scratch *s = &t->s;
-    int32_t const dim_pad = t->dim_pad, rows = pad_rows(n);
+    int32_t const dim_pad = t->dim_pad, rows = padded(n);
     load_features(query_view(t, &t->pass->q, member), row, n, t->dim, s->query);
     load_chunk(query_view(t, &t->pass->dout, member), row, n, t->dim, s->dout);
     multiply(PRODUCT_SET, rows, dim_pad, dim_pad, s->dout, dim_pad, 1, s->state.matrix, dim_pad,
@@ -64,7 +64,7 @@ static void query_chunk(linear_task *t, int64_t row, int32_t n)
 {
     const linear_scratch *s = &t->s;
     if (t->pass->causal)
-        transpose(s->value, pad_rows(n), t->dim_pad, t->dim_pad, s->value_columns, CHUNK);
+        transpose(s->value, padded(n), t->dim_pad, t->dim_pad, s->value_columns, CHUNK);
     make_line_rows(t, n);
     for (int32_t member = 0; member < t->ratio; ++member)
         query_member(t, member, row, n);
@@ -102,7 +102,7 @@ static void query_task(linear_task *t)
 static void begin_keys(const linear_task *t, int32_t n)
 {
     const linear_scratch *s = &t->s;
-    int32_t const dim_pad = t->dim_pad, rows = pad_rows(n);
+    int32_t const dim_pad = t->dim_pad, rows = padded(n);
     multiply(PRODUCT_SET, rows, dim_pad, dim_pad, s->value, dim_pad, 1, s->state.matrix, dim_pad,
              s->first, s->first, dim_pad);
     multiply(PRODUCT_SET, rows, dim_pad, dim_pad, s->key, dim_pad, 1, s->grad.matrix, dim_pad,
@@ -118,7 +118,7 @@ static void begin_keys(const linear_task *t, int32_t n)
 static void key_member(const linear_task *t, int32_t member, int64_t row, int32_t n)
 {
     const linear_scratch *s = &t->s;
-    int32_t const dim_pad = t->dim_pad, rows = pad_rows(n);
+    int32_t const dim_pad = t->dim_pad, rows = padded(n);
     const float *const lines = query_lines(t, member, row);
     load_features(query_view(t, &t->pass->q, member), row, n, t->dim, s->query);
     load_chunk(query_view(t, &t->pass->dout, member), row, n, t->dim, s->dout);
@@ -166,7 +166,7 @@ static void key_chunk(linear_task *t, int64_t row, int32_t n)
     const linear_scratch *s = &t->s;
     load_key_chunk(t, row, n);
     if (t->pass->causal) {
-        int32_t const rows = pad_rows(n), dim_pad = t->dim_pad;
+        int32_t const rows = padded(n), dim_pad = t->dim_pad;
         transpose(s->grad.matrix, dim_pad, dim_pad, dim_pad, s->state.matrix, dim_pad);
         transpose(s->key, rows, dim_pad, dim_pad, s->key_columns, CHUNK);
         transpose(s->value, rows, dim_pad, dim_pad, s->value_columns, CHUNK);

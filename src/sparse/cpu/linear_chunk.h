@@ -42,7 +42,7 @@ static carried carried_take(scratch_cursor *cursor, int64_t dim_pad)
 static size_t linear_scratch_carve(float *base, int32_t dim, linear_scratch *scratch)
 {
     scratch_cursor cursor = {.base = base};
-    int64_t const dim_pad = pad_dim(dim), rows = CHUNK * dim_pad;
+    int64_t const dim_pad = padded(dim), rows = CHUNK * dim_pad;
     float **const pieces[] = {&scratch->query,       &scratch->key,           &scratch->value,
                               &scratch->dout,        &scratch->first,         &scratch->second,
                               &scratch->key_columns, &scratch->value_columns, &scratch->line_rows};
@@ -75,28 +75,23 @@ RA_INLINE vec vec_feature_slope(vec feature)
     return vec_min(vec_splat(1), feature);
 }
 
-static inline int32_t pad_rows(int32_t n)
-{
-    return (n + DIM_PAD - 1) / DIM_PAD * DIM_PAD;
-}
-
 /* Load rows [row, row + n) of a head as float32, the rest zero; returns whether all are finite. */
 static bool load_chunk(head_view view, int64_t row, int32_t n, int32_t dim, float *restrict to)
 {
-    int32_t const dim_pad = pad_dim(dim);
+    int32_t const dim_pad = padded(dim);
     veci check = {0};
     for (int32_t i = 0; i < n; ++i) {
         load_row(view.dtype, head_row(view, row + i), dim, to + (int64_t)i * dim_pad);
         check = check_row(check, to + (int64_t)i * dim_pad, dim_pad);
     }
-    memset(to + (int64_t)n * dim_pad, 0, sizeof(float) * (size_t)((pad_rows(n) - n) * dim_pad));
+    memset(to + (int64_t)n * dim_pad, 0, sizeof(float) * (size_t)((padded(n) - n) * dim_pad));
     return check_is_finite(check);
 }
 
 /* The same as features. */
 static bool load_features(head_view view, int64_t row, int32_t n, int32_t dim, float *restrict to)
 {
-    int32_t const dim_pad = pad_dim(dim);
+    int32_t const dim_pad = padded(dim);
     bool const finite = load_chunk(view, row, n, dim, to);
     for (int32_t i = 0; i < n; ++i) {
         float *const at = to + (int64_t)i * dim_pad;
@@ -183,7 +178,7 @@ static void transpose(const float *restrict from, int32_t rows, int32_t columns,
 static void mask_later_keys(float *weights, int32_t n)
 {
     for (int32_t i = 0; i < n; ++i)
-        memset(weights + i * CHUNK + i + 1, 0, sizeof(float) * (size_t)(pad_rows(n) - i - 1));
+        memset(weights + i * CHUNK + i + 1, 0, sizeof(float) * (size_t)(padded(n) - i - 1));
 }
 
 /* ---- carried sums ---------------------------------------------------------------------------- */
@@ -191,7 +186,7 @@ static void mask_later_keys(float *weights, int32_t n)
 /* Load and store a state in the pass's layout: [dim][dim], then [dim]. */
 static void carried_load(const carried *c, int32_t dim, const float *state)
 {
-    size_t const dim_pad = (size_t)pad_dim(dim), row = sizeof(float) * (size_t)dim;
+    size_t const dim_pad = (size_t)padded(dim), row = sizeof(float) * (size_t)dim;
     memset(c->matrix, 0, sizeof(float) * dim_pad * dim_pad);
     memset(c->matrix_rest, 0, sizeof(float) * dim_pad * dim_pad);
     memset(c->line, 0, sizeof(float) * dim_pad);
@@ -205,7 +200,7 @@ static void carried_load(const carried *c, int32_t dim, const float *state)
 
 static void carried_save(const carried *c, int32_t dim, float *state)
 {
-    size_t const dim_pad = (size_t)pad_dim(dim), row = sizeof(float) * (size_t)dim;
+    size_t const dim_pad = (size_t)padded(dim), row = sizeof(float) * (size_t)dim;
     for (int32_t d = 0; d < dim; ++d)
         memcpy(state + (int64_t)d * dim, c->matrix + (size_t)d * dim_pad, row);
     memcpy(state + (int64_t)dim * dim, c->line, row);

@@ -38,7 +38,7 @@ static linear_task task_begin(ra_kernel *kernel, const ra_linear_pass *pass, int
     linear_task t = {.kernel = kernel,
                      .pass = pass,
                      .dim = shape->dim,
-                     .dim_pad = pad_dim(shape->dim),
+                     .dim_pad = padded(shape->dim),
                      .ratio = shape->q_heads / shape->kv_heads,
                      .batch = lane / shape->kv_heads,
                      .kv_head = lane % shape->kv_heads,
@@ -119,7 +119,7 @@ static void store_scaled(const linear_task *t, head_view to, int64_t row, float 
 static void forward_member(const linear_task *t, int32_t member, int64_t row, int32_t n)
 {
     const linear_scratch *s = &t->s;
-    int32_t const dim_pad = t->dim_pad, rows = pad_rows(n);
+    int32_t const dim_pad = t->dim_pad, rows = padded(n);
     head_view const out = query_view(t, &t->pass->out, member);
     load_features(query_view(t, &t->pass->q, member), row, n, t->dim, s->query);
     multiply(PRODUCT_SET, rows, dim_pad, dim_pad, s->query, dim_pad, 1, s->state.matrix, dim_pad,
@@ -143,7 +143,7 @@ static void forward_chunked(linear_task *t, int64_t row, int32_t n)
 {
     const linear_scratch *s = &t->s;
     if (t->pass->causal)
-        transpose(s->key, pad_rows(n), t->dim_pad, t->dim_pad, s->key_columns, CHUNK);
+        transpose(s->key, padded(n), t->dim_pad, t->dim_pad, s->key_columns, CHUNK);
     make_line_rows(t, n);
     for (int32_t member = 0; member < t->ratio; ++member)
         forward_member(t, member, row, n);

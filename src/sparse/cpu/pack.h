@@ -8,12 +8,13 @@
 #include "sparse/cpu/product.h"
 #include "sparse/view_at.h"
 
-/* Dims in scratch come in multiples of this: of LANES and of PRODUCT_ROWS, for every set. */
+/* Dims in scratch, and rows of a chunk, come in multiples of this: of LANES and of PRODUCT_ROWS,
+   for every set. */
 enum { DIM_PAD = 16 };
 
-static inline int32_t pad_dim(int32_t dim)
+static inline int32_t padded(int32_t n)
 {
-    return (dim + DIM_PAD - 1) / DIM_PAD * DIM_PAD;
+    return (n + DIM_PAD - 1) / DIM_PAD * DIM_PAD;
 }
 
 static inline void *view_row(const ra_view *view, int64_t batch, int64_t row, int64_t head)
@@ -41,7 +42,7 @@ static inline void *head_row(head_view view, int64_t row)
     return view.data + row * view.row_bytes;
 }
 
-/* Convert one row to float32; to[dim] up to to[pad_dim(dim)] become zero. */
+/* Convert one row to float32; to[dim] up to to[padded(dim)] become zero. */
 static inline void load_row(ra_dtype dtype, const void *from, int32_t dim, float *restrict to)
 {
     int32_t d = 0;
@@ -61,7 +62,7 @@ static inline void load_row(ra_dtype dtype, const void *from, int32_t dim, float
     }
     for (; d < dim; ++d)
         to[d] = dtype_load(dtype, from, d);
-    for (int32_t const end = pad_dim(dim); d < end; ++d)
+    for (int32_t const end = padded(dim); d < end; ++d)
         to[d] = 0;
 }
 
@@ -103,7 +104,7 @@ static inline float dot_padded(const float *a, const float *b, int32_t dim_pad)
 static inline float dot_row(ra_dtype a_dtype, const void *a, ra_dtype b_dtype, const void *b,
                             int32_t dim, float *restrict scratch)
 {
-    int32_t const dim_pad = pad_dim(dim);
+    int32_t const dim_pad = padded(dim);
     load_row(a_dtype, a, dim, scratch);
     load_row(b_dtype, b, dim, scratch + dim_pad);
     return dot_padded(scratch, scratch + dim_pad, dim_pad);

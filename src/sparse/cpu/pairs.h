@@ -120,11 +120,11 @@ RA_INLINE __m512i load_pairs(const void *even, const void *odd, int32_t d, int32
     return pairs;
 }
 
-/* Two bf16 rows to dwords [0, pad_dim(dim)). */
+/* Two bf16 rows to dwords [0, padded(dim)). */
 RA_INLINE void load_row_pair(const void *even, const void *odd, int32_t dim, pair_mem *restrict to,
                              pair_check *check)
 {
-    for (int32_t d = 0, pad = pad_dim(dim); d < pad; d += LANES)
+    for (int32_t d = 0, pad = padded(dim); d < pad; d += LANES)
         _mm512_storeu_si512((void *)(to + d), load_pairs(even, odd, d, dim, check));
 }
 

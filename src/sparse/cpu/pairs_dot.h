@@ -53,7 +53,7 @@ static bool load_key_pairs(head_view view, const ra_run *run, int32_t begin, int
                            int32_t dim, pair_mem *restrict to)
 {
     pair_check check = pair_check_begin();
-    for (int32_t b = begin; b < end; b += 2, to += pad_dim(dim))
+    for (int32_t b = begin; b < end; b += 2, to += padded(dim))
         load_row_pair(run_row(view, run, b), b + 1 < end ? run_row(view, run, b + 1) : NULL, dim,
                       to, &check);
     return pair_check_passes(&check);
@@ -80,7 +80,7 @@ RA_INLINE void score_pairs(int vecs, int32_t n, int32_t dim, const pair_mem *res
 RA_INLINE void weigh_pairs(int vecs, int32_t n, int32_t dim, const pair_mem *restrict rows,
                            const pair_mem *restrict weight, const vec *alpha, float *restrict acc)
 {
-    int32_t const dim_pad = pad_dim(dim);
+    int32_t const dim_pad = padded(dim);
     for (int32_t d = 0; d < dim; d += PRODUCT_ROWS) {
         vec sums[PRODUCT_ROWS][PRODUCT_VECS] = {0};
         product_pairs(vecs, n, rows + d, 1, dim_pad, weight, PANEL, sums);

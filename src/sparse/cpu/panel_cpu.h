@@ -64,7 +64,7 @@ static inline void *run_row(head_view view, const ra_run *run, int64_t b)
 static inline bool load_keys(head_view view, const ra_run *run, int32_t begin, int32_t end,
                              int32_t dim, float *restrict to)
 {
-    int32_t const dim_pad = pad_dim(dim);
+    int32_t const dim_pad = padded(dim);
     veci check = {0};
     for (int32_t b = begin; b < end; ++b, to += dim_pad) {
         load_row(view.dtype, run_row(view, run, b), dim, to);
@@ -78,7 +78,7 @@ static inline bool load_keys(head_view view, const ra_run *run, int32_t begin, i
 static inline bool load_key_columns(head_view view, const ra_run *run, int32_t begin, int32_t end,
                                     int32_t dim, float *restrict row, float *restrict columns)
 {
-    int32_t const dim_pad = pad_dim(dim);
+    int32_t const dim_pad = padded(dim);
     veci check = {0};
     for (int32_t b = begin; b < end; ++b) {
         load_row(view.dtype, run_row(view, run, b), dim, row);
@@ -92,7 +92,7 @@ static inline bool load_key_columns(head_view view, const ra_run *run, int32_t b
 RA_INLINE void score_panel(int vecs, int32_t n, int32_t dim, const float *restrict rows,
                            const float *restrict panel, float *restrict scores)
 {
-    int32_t const dim_pad = pad_dim(dim);
+    int32_t const dim_pad = padded(dim);
     for (int32_t k = 0; k < n; k += PRODUCT_ROWS) {
         vec sums[PRODUCT_ROWS][PRODUCT_VECS] = {0};
         product(vecs, dim, rows + (int64_t)k * dim_pad, dim_pad, 1, panel, PANEL, sums);
