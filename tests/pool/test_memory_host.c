@@ -76,8 +76,9 @@ Test(memory_host, reports_what_the_system_refuses)
     ra_memory const memory = ra_memory_host();
     void *data = NULL;
     int64_t available = -1;
-    struct rlimit before, limit = {.rlim_max = RLIM_INFINITY};
+    struct rlimit before, limit;
     cr_assert_eq(getrlimit(RLIMIT_DATA, &before), 0);
+    limit = before;
     /* A sanitizer may have taken more than that already. */
     limit.rlim_cur = (rlim_t)(line_bytes("/proc/self/status", "VmData") + 64 * mib);
     cr_assert_eq(setrlimit(RLIMIT_DATA, &limit), 0);
@@ -180,10 +181,11 @@ Test(available, is_what_a_version_1_group_leaves)
 
 Test(available, is_what_a_resource_limit_leaves)
 {
-    struct rlimit limit = {.rlim_cur = 900 << 10, .rlim_max = RLIM_INFINITY};
     record("/proc/self/status", "VmSize:\t  100 kB\nVmData:\t   800 kB\n");
-    struct rlimit before;
+    struct rlimit before, limit;
     cr_assert_eq(getrlimit(RLIMIT_DATA, &before), 0);
+    limit = before;
+    limit.rlim_cur = 900 << 10;
     cr_assert_eq(setrlimit(RLIMIT_DATA, &limit), 0);
     int64_t bytes = -1;
     ra_status const status = ra_host_available(recorded_root, &bytes);

@@ -2,6 +2,7 @@
 #include "ring/ring_job.h"
 
 #include <criterion/criterion.h>
+#include <math.h>
 #include <string.h>
 
 enum { SEQ = 120, HEADS = 2, DIM = 8, ELEMENTS = SEQ * HEADS * DIM };
@@ -54,6 +55,36 @@ Test(ring_mode, the_ends_of_a_pass_send_all_and_compute_the_rows_at_the_ends)
             cr_expect_eq(memcmp(both, results[0], sizeof(both)), 0, "%d ranks, %s", ranks,
                          ra_schedule_name(schedules[i]));
         }
+}
+
+/* The rows of a tile at either end. Others of the output are left as memory was, full of NaN, and
+   sums of gradients as they begin. */
+Test(ring_mode, the_ends_of_a_long_pass_leave_what_is_between)
+{
+    enum { LONG_SEQ = 2000, ROW = HEADS * DIM };
+    static float both[2][LONG_SEQ * ROW];
+    for (int ends = 0; ends < 2; ++ends) {
+        ring_job job = ring_job_heads(1, LONG_SEQ, HEADS, HEADS, DIM, RA_F32);
+        int64_t const rows = ra_kernel_cpu(RA_ISA_AUTO)->tile_rows(RA_F32, DIM);
+        int64_t const last = (LONG_SEQ - 1) / rows * rows;
+        const float *const outputs[] = {job.out, job.dq};
+        job.mode = ends ? RA_RING_ENDS_ONLY : RA_RING_BOTH;
+        ring_job_run(&job);
+        cr_assert_eq(job.status, RA_OK);
+        cr_assert_gt(last, rows);
+        for (int t = 0; t < 2 && ends; ++t)
+            for (int64_t i = 0; i < (int64_t)LONG_SEQ * ROW; ++i) {
+                bool const at_end = i / ROW < rows || i / ROW >= last;
+                float const found = outputs[t][i];
+                cr_assert(at_end   ? found == both[t][i]
+                          : t == 0 ? isnan(found)
+                                   : found == 0,
+                          "output %d, row %lld: %g", t, (long long)(i / ROW), (double)found);
+            }
+        for (int t = 0; t < 2; ++t)
+            memcpy(both[t], outputs[t], sizeof(both[t]));
+        ring_job_free(&job);
+    }
 }
 
 static bool is_zero(const float *values, int count)

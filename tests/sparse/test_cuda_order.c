@@ -223,3 +223,23 @@ Test(cuda_order, ends_are_the_first_and_last_chunk_whichever_is_longer)
         mapped_free(&l.m);
     }
 }
+
+/* dq of which is summed in any order: in bf16, into float32, and not where it must repeat. */
+Test(cuda_order, one_backward_kernel_serves_where_results_need_not_repeat)
+{
+    static const struct {
+        ra_dtype dtype, dq;
+        int32_t dim;
+        bool deterministic, goes;
+    } cases[] = {{RA_BF16, RA_F32, 64, false, true},   {RA_BF16, RA_F32, 64, true, false},
+                 {RA_BF16, RA_F32, 128, false, true},  {RA_BF16, RA_F32, 129, false, false},
+                 {RA_BF16, RA_BF16, 64, false, false}, {RA_F16, RA_F32, 64, false, false},
+                 {RA_F32, RA_F32, 64, false, false}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); ++i) {
+        ra_backward_step const step = {.q = {.dtype = cases[i].dtype},
+                                       .dq = {.dtype = cases[i].dq},
+                                       .shape = {.dim = cases[i].dim}};
+        cr_expect_eq(ra_cuda_goes_single(&step, cases[i].deterministic, INT64_MAX), cases[i].goes,
+                     "case %zu", i);
+    }
+}

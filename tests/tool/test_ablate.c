@@ -215,6 +215,8 @@ Test(ablate, a_lazy_cache_keeps_nothing_of_a_job)
 /* Repetitions end when times are steady: a count of all of them would compare times. */
 Test(ablate, counts_allocations_of_one_repetition)
 {
+    if (!command_has_openblas())
+        cr_skip_test("OpenBLAS is not installed");
     json_t *once = ablate(0, "--set attention.kind=standard --set job.repeat=1");
     json_t *often = ablate(0, "--set attention.kind=standard --set job.repeat=3");
     for (size_t i = 0; i < SETS; i++)

@@ -130,7 +130,7 @@ Test(command_memory, memory_refused_within_a_pass_is_one_line_for_all_ranks)
                 {"--set attention.kind=standard --backward", "scores"}};
     if (!command_has_mpi())
         cr_skip_test("this build has no MPI");
-    for (size_t i = 0; i < sizeof(jobs) / sizeof(jobs[0]); i++) {
+    for (size_t i = 0; i < (command_has_openblas() ? 2 : 1); i++) {
         json_t *root = NULL;
         char line[512];
         snprintf(line, sizeof(line),

@@ -261,6 +261,8 @@ Test(info, products_end_where_openblas_has_no_address_space)
     int refused = 0;
     if (RA_TEST_SANITIZED)
         cr_skip_test("sanitizers reserve address space of their own");
+    if (!command_has_openblas())
+        cr_skip_test("OpenBLAS is not installed");
     for (int kib = 200000; kib <= 800000; kib += 100000) {
         char text[240];
         snprintf(

@@ -272,6 +272,8 @@ Test(plan_times, times_stored_states_by_whether_they_stay_in_the_cache)
 Test(plan_times, the_table_gives_each_time_a_unit_that_suits_it)
 {
     static command_result result;
+    if (!command_has_openblas())
+        cr_skip_test("OpenBLAS is not installed");
     write_kinds();
     command_run(&result, 0,
                 KIND_JOB "--quiet --set attention.kind=standard --set shape.dtype=bf16 "

@@ -236,6 +236,8 @@ static void check_profile(int seq)
 
 Test(seeds, scores_grow_with_the_square_and_cumulative_states_with_the_length)
 {
+    if (!command_has_openblas())
+        cr_skip_test("OpenBLAS is not installed");
     check_profile(128);
     check_profile(320);
 }
