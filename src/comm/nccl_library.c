@@ -42,15 +42,14 @@ static bool find_all(void *handle)
            find(handle, "ncclGetLastError", &library.last_error);
 }
 
-/* What can be done without. */
+/* What can be done without: mem_alloc is found last, so that it says whether all is there. */
 static void find_memory(void *handle)
 {
-    bool const found = version >= VERSION_OF_MEMORY &&
-                       ra_library_find(handle, "ncclMemFree", &library.mem_free) &&
-                       ra_library_find(handle, "ncclCommRegister", &library.comm_register) &&
-                       ra_library_find(handle, "ncclCommDeregister", &library.comm_deregister) &&
-                       ra_library_find(handle, "ncclMemAlloc", &library.mem_alloc);
-    (void)found; /* by mem_alloc, who asks */
+    (void)(version >= VERSION_OF_MEMORY &&
+           ra_library_find(handle, "ncclMemFree", &library.mem_free) &&
+           ra_library_find(handle, "ncclCommRegister", &library.comm_register) &&
+           ra_library_find(handle, "ncclCommDeregister", &library.comm_deregister) &&
+           ra_library_find(handle, "ncclMemAlloc", &library.mem_alloc));
 }
 
 /*

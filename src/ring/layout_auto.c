@@ -2,12 +2,14 @@
 #include "internal.h"
 #include "ring/ring_internal.h"
 
-/* What a team needs of others, if there are any, is sent once, whichever members read it. */
+/* What a team needs of others is sent once, whichever members read it. */
 static ra_status count_for_teams(const ra_pattern *pattern, const ra_layout *layout,
                                  const ra_teams *teams, ra_comm *comm, ra_pool *pool, int64_t *rows)
 {
     ra_status status = RA_OK;
-    for (int team = 0; teams->count > 1 && team < teams->count && status == RA_OK; ++team) {
+    if (teams->count == 1)
+        return RA_OK; /* there are no others */
+    for (int team = 0; team < teams->count && status == RA_OK; ++team) {
         ra_rowset queries;
         int64_t fetched = 0;
         ra_comm_beat(comm);

@@ -20,19 +20,6 @@ static ra_status join_others(const ra_layout *layout, int owner, ra_pool *pool,
     return status;
 }
 
-/* Whether the rank that many behind the owner needs any of its rows. */
-static ra_status is_needed(const ra_pattern *pattern, const ra_layout *layout, ra_heads heads,
-                           int owner, int distance, ra_comm *comm, ra_pool *pool, bool *needed_out)
-{
-    const ra_rowset *const readers = &layout->rows[(owner + distance) % layout->ranks];
-    int64_t needed = 0;
-    ra_comm_beat(comm);
-    ra_status const status =
-        ra_pattern_count_needed(pattern, heads, readers, &layout->rows[owner], pool, &needed);
-    *needed_out = needed > 0;
-    return status;
-}
-
 ra_status ra_demand_init(const ra_pattern *pattern, const ra_layout *layout, ra_heads heads,
                          int owner, ra_comm *comm, ra_pool *pool, ra_demand *demand_out)
 {
@@ -45,15 +32,17 @@ ra_status ra_demand_init(const ra_pattern *pattern, const ra_layout *layout, ra_
     status = ra_pattern_needed_rows(pattern, heads, &others, &layout->rows[owner], pool, &d.rows,
                                     &d.local);
     ra_rowset_fini(pool, &others);
-    bool needed = d.rows.row_count == 0; /* then there is no reader to look for */
-    for (int i = 1; i < layout->ranks && status == RA_OK && !needed; ++i) {
-        status = is_needed(pattern, layout, heads, owner, i, comm, pool, &needed);
-        d.first = d.last = i;
-    }
-    needed = d.first == 0;
-    for (int i = layout->ranks - 1; i > d.first && status == RA_OK && !needed; --i) {
-        status = is_needed(pattern, layout, heads, owner, i, comm, pool, &needed);
-        d.last = needed ? i : d.last;
+    /* The nearest reader, then the farthest; rows that are needed have one. */
+    for (int way = 0; way < 2 && d.rows.row_count > 0; ++way) {
+        int *const distance = way == 0 ? &d.first : &d.last;
+        int64_t needed = 0;
+        for (int i = 1; i < layout->ranks && needed == 0 && status == RA_OK; ++i) {
+            *distance = way == 0 ? i : layout->ranks - i;
+            const ra_rowset *const reader = &layout->rows[(owner + *distance) % layout->ranks];
+            ra_comm_beat(comm);
+            status = ra_pattern_count_needed(pattern, heads, reader, &layout->rows[owner], pool,
+                                             &needed);
+        }
     }
     if (status != RA_OK)
         ra_demand_fini(pool, &d);

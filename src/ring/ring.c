@@ -38,7 +38,7 @@ int32_t ra_ring_more_groups(const ra_ring_config *c, int32_t count)
 }
 
 int64_t ra_ring_more_map_bytes(const ra_pattern *pattern, int32_t groups, int64_t map_bytes,
-                               int64_t unit)
+                               int64_t unit_bytes)
 {
     int32_t heads = 1; /* of the layer that has most */
     for (int32_t i = 0; i < ra_pattern_layer_count(pattern); ++i) {
@@ -46,7 +46,7 @@ int64_t ra_ring_more_map_bytes(const ra_pattern *pattern, int32_t groups, int64_
         heads = count > heads ? count : heads;
     }
     int64_t const copies = ra_min_i64(groups, heads);
-    return (copies - 1) * map_bytes + (groups - 1) * 2 * unit;
+    return (copies - 1) * map_bytes + (groups - 1) * 2 * unit_bytes;
 }
 
 ra_head_group ra_ring_group(const ra_ring *ring, int32_t group)

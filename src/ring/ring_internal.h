@@ -235,12 +235,12 @@ ra_head_group ra_ring_group_of(const ra_ring_config *config, int32_t group_count
    the numbers between save nothing. The last group is the largest, the first the smallest. */
 int32_t ra_ring_more_groups(const ra_ring_config *config, int32_t count);
 /*
- * Most that tile maps of so many groups take, each of which has its own, beyond that of all heads,
+ * Most that tile maps of so many groups take, each of which has its own, beyond those of all heads,
  * of so many bytes: a layer lies in the map of every group that has one of its heads, and every map
- * has an end and is rounded to `unit`.
+ * has an end and is rounded: `unit_bytes` is that of each map, summed.
  */
 int64_t ra_ring_more_map_bytes(const ra_pattern *pattern, int32_t groups, int64_t map_bytes,
-                               int64_t unit);
+                               int64_t unit_bytes);
 ra_head_group ra_ring_group(const ra_ring *ring, int32_t group);
 const ra_plan *ra_ring_plan(const ra_ring *ring, int32_t group);
 ra_kernel_shape ra_ring_shape(const ra_ring *ring, const ra_head_group *group);

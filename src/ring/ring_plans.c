@@ -98,14 +98,16 @@ static int64_t more_plan_bytes(const ra_ring *ring, int32_t count, const ra_plan
 /* Likewise of maps, where kernels read them. */
 static int64_t more_map_bytes(const ra_ring *ring, int32_t count, const ra_plan *whole)
 {
-    int64_t const unit = (int64_t)ra_pool_round(ring->pool, 1);
+    size_t bytes = 0, units = 0;
     const ra_tilemap *map;
-    int64_t sum = 0;
+    if (count == 1)
+        return 0;
     for (int s = 0; s < whole->step_count; ++s)
-        for (int i = 0; (map = map_of(whole, s, i)) != NULL; ++i)
-            sum += ra_ring_more_map_bytes(
-                ring->pattern, count, (int64_t)ra_pool_round(ring->pool, (size_t)map->bytes), unit);
-    return sum;
+        for (int i = 0; (map = map_of(whole, s, i)) != NULL; ++i) {
+            bytes += ra_pool_round(ring->pool, (size_t)map->bytes);
+            units += ra_pool_round(ring->pool, 1);
+        }
+    return ra_ring_more_map_bytes(ring->pattern, count, (int64_t)bytes, (int64_t)units);
 }
 
 /* Beside the plan of all heads. With one plan for all heads this is exact, else an upper bound, but
