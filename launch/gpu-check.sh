@@ -182,11 +182,13 @@ publish() {
 
 # finish [STOPPED]: with the exit code that rows tell, but 1 where more would have come.
 finish() {
+    local text code=0
     trap '' TERM INT # it is over anyway
     publish || exit 1
-    say "$(summary_text); $out_dir/report.md"
-    [ $# -eq 0 ] && everything_passed
-    exit
+    summarize || code=1
+    say "$text; $out_dir/report.md"
+    [ $# -eq 0 ] || code=1
+    exit "$code"
 }
 
 # shellcheck disable=SC2317 # the trap calls it

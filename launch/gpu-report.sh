@@ -3,22 +3,20 @@
 # are made of them. Sourced.
 #
 # Verdicts: passed, FAILED, TIMED OUT, absent (this build or machine does not have it), not run.
+#
+# The files are written anew at each check, so what a row is in each of them is made only once, and
+# nothing of it in a subshell: a report must not take long where time is over.
 
-row_names=() row_verdicts=() row_values=() row_required=() row_seconds=() row_commands=()
-row_notes=()
+row_names=() row_verdicts=() row_lines=() row_json=() row_cells=()
+
+# write_file FILE TEXT...: all of it, or the file stays as it was.
+write_file() {
+    printf '%s' "${@:2}" >"$1.part" && mv "$1.part" "$1"
+}
 
 # Rows as they are, for a later call: a line each, fields between bytes that no text has.
 write_rows() {
-    local file=$1 i field
-    {
-        for i in "${!row_names[@]}"; do
-            for field in "${row_names[i]}" "${row_verdicts[i]}" "${row_values[i]}" \
-                "${row_required[i]}" "${row_seconds[i]}" "${row_commands[i]}" "${row_notes[i]}"; do
-                printf '%s\037' "${field//[$'\001'-$'\037']/ }"
-            done
-            printf '\n'
-        done
-    } >"$file.part" && mv "$file.part" "$file"
+    write_file "$1" "${row_lines[@]}"
 }
 
 read_rows() {
@@ -30,17 +28,30 @@ read_rows() {
 
 # put_row NAME VERDICT VALUE REQUIRED SECONDS COMMAND NOTE; in place of one of that name.
 put_row() {
-    local at=${#row_names[@]} i
+    local at=${#row_names[@]} i text json='' line='' cells='|'
+    local keys=(name verdict value at_least seconds command note)
     for i in "${!row_names[@]}"; do
         [ "${row_names[i]}" != "$1" ] || at=$i
     done
     row_names[at]=$1
     row_verdicts[at]=$2
-    row_values[at]=$3
-    row_required[at]=$4
-    row_seconds[at]=$5
-    row_commands[at]=$6
-    row_notes[at]=$7
+    for text in "$@"; do
+        line+=${text//[$'\001'-$'\037']/ }$'\037'
+    done
+    row_lines[at]=$line$'\n'
+    for text in "${@:1:5}" "$7" "\`$6\`"; do
+        text=${text//|/\\|} # a bar would end the cell
+        cells+=" ${text//$'\n'/ } |"
+    done
+    row_cells[at]=$cells$'\n'
+    for i in "${!keys[@]}"; do
+        case ${keys[i]} in
+        value | at_least | seconds) json_number "${@:i+1:1}" ;;
+        *) json_string "${@:i+1:1}" ;;
+        esac
+        json+="${json:+, }\"${keys[i]}\": $text"
+    done
+    row_json[at]="{$json}"
 }
 
 # add_row as put_row; what is not known is empty. It is said, too.
@@ -51,9 +62,9 @@ add_row() {
     printf '%-10s %-44s %s\n' "$2" "$1" "${3:+$3 }${4:+(at least $4) }${7}" >&2
 }
 
-# No subshells for a row, here and below: a report must not take long where time is over.
+# Functions below leave what they make in $text.
 
-# A command as a person would type it in the project's folder, in $text.
+# A command as a person would type it in the project's folder.
 command_text() {
     local word
     text=
@@ -69,100 +80,62 @@ command_text() {
 }
 
 json_string() {
-    local text=${1//\\/\\\\}
+    text=${1//\\/\\\\}
     text=${text//\"/\\\"}
-    text=${text//[$'\001'-$'\037']/ }
-    printf '"%s"' "$text"
+    text=\"${text//[$'\001'-$'\037']/ }\"
 }
 
 json_number() {
     case $1 in
-    '' | *[!0-9.eE+-]*) printf null ;;
-    *) printf '%s' "$1" ;;
+    '' | *[!0-9.eE+-]*) text=null ;;
+    *) text=$1 ;;
     esac
 }
 
-# In a table a bar would end the cell.
-markdown_cell() {
-    local text=${1//|/\\|}
-    printf ' %s |' "${text//$'\n'/ }"
-}
-
-count_verdicts() {
-    local verdict count=0
+# "12 of 30 passed, 3 failed, 1 timed out, 14 absent, 0 not run". Its exit code is 0 where all
+# passed, and there are some.
+summarize() {
+    local verdict passed=0 failed=0 late=0 absent=0 left=0 all=${#row_verdicts[@]}
     for verdict in "${row_verdicts[@]}"; do
-        [ "$verdict" != "$1" ] || count=$((count + 1))
+        case $verdict in
+        passed) passed=$((passed + 1)) ;;
+        FAILED) failed=$((failed + 1)) ;;
+        'TIMED OUT') late=$((late + 1)) ;;
+        absent) absent=$((absent + 1)) ;;
+        'not run') left=$((left + 1)) ;;
+        esac
     done
-    printf '%s' "$count"
-}
-
-# All rows passed, and there are some.
-everything_passed() {
-    [ ${#row_names[@]} -gt 0 ] && [ "$(count_verdicts passed)" -eq ${#row_names[@]} ]
-}
-
-# "12 of 30 passed, 3 failed, 1 timed out, 14 absent, 0 not run"
-summary_text() {
-    printf '%s of %s passed, %s failed, %s timed out, %s absent, %s not run' \
-        "$(count_verdicts passed)" ${#row_names[@]} "$(count_verdicts FAILED)" \
-        "$(count_verdicts 'TIMED OUT')" "$(count_verdicts absent)" "$(count_verdicts 'not run')"
+    text="$passed of $all passed, $failed failed, $late timed out, $absent absent, $left not run"
+    [ "$passed" -gt 0 ] && [ "$passed" -eq "$all" ]
 }
 
 # Facts are pairs of name and text: write_json FILE FACT...
 write_json() {
-    local file=$1 i separator=
+    local file=$1 i text json=$'{\n' separator=
     shift
-    {
-        printf '{\n'
-        while [ $# -gt 1 ]; do
-            printf '  "%s": %s,\n' "$1" "$(json_string "$2")"
-            shift 2
-        done
-        printf '  "summary": %s,\n  "rows": [' "$(json_string "$(summary_text)")"
-        for i in "${!row_names[@]}"; do
-            printf '%s\n    {"name": ' "$separator"
-            json_string "${row_names[i]}"
-            printf ', "verdict": '
-            json_string "${row_verdicts[i]}"
-            printf ', "value": '
-            json_number "${row_values[i]}"
-            printf ', "at_least": '
-            json_number "${row_required[i]}"
-            printf ', "seconds": '
-            json_number "${row_seconds[i]}"
-            printf ',\n     "command": '
-            json_string "${row_commands[i]}"
-            printf ',\n     "note": '
-            json_string "${row_notes[i]}"
-            printf '}'
-            separator=,
-        done
-        printf '\n  ]\n}\n'
-    } >"$file.part" && mv "$file.part" "$file"
+    while [ $# -gt 1 ]; do
+        json_string "$2"
+        json+="  \"$1\": $text,"$'\n'
+        shift 2
+    done
+    summarize
+    json+="  \"summary\": \"$text\","$'\n  "rows": ['
+    for i in "${!row_json[@]}"; do
+        json+=$separator$'\n    '${row_json[i]}
+        separator=,
+    done
+    write_file "$file" "$json"$'\n  ]\n}\n'
 }
 
 write_markdown() {
-    local file=$1 i
+    local file=$1 text facts=
     shift
-    {
-        printf '# ringattn on a GPU\n\n'
-        while [ $# -gt 1 ]; do
-            printf -- '- %s: %s\n' "$1" "$2"
-            shift 2
-        done
-        printf '\n%s.\n\n' "$(summary_text)"
-        printf '| check | verdict | value | at least | s | note | command |\n'
-        printf '|---|---|---|---|---|---|---|\n'
-        for i in "${!row_names[@]}"; do
-            printf '|'
-            markdown_cell "${row_names[i]}"
-            markdown_cell "${row_verdicts[i]}"
-            markdown_cell "${row_values[i]}"
-            markdown_cell "${row_required[i]}"
-            markdown_cell "${row_seconds[i]}"
-            markdown_cell "${row_notes[i]}"
-            markdown_cell "\`${row_commands[i]}\`"
-            printf '\n'
-        done
-    } >"$file.part" && mv "$file.part" "$file"
+    while [ $# -gt 1 ]; do
+        facts+="- $1: $2"$'\n'
+        shift 2
+    done
+    summarize
+    write_file "$file" $'# ringattn on a GPU\n\n' "$facts" $'\n'"$text"$'.\n\n' \
+        $'| check | verdict | value | at least | s | note | command |\n' \
+        $'|---|---|---|---|---|---|---|\n' "${row_cells[@]}"
 }

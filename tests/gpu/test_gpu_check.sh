@@ -435,9 +435,9 @@ verdict '2 ranks over NCCL, schedule ring' 'not run'
 verdict 'results repeat bit for bit with compute.deterministic' FAILED
 
 # What this build refuses is absent, with its line; what hangs is stopped, and told from failures.
-# Whatever time a check has, it is 5 s.
+# Whatever time a check has, it is 2 s.
 timeout=$(command -v timeout)
-fake bin/timeout "[ \"\$1\" != -k ] || { shift 3; set -- -k 1 5 \"\$@\"; }
+fake bin/timeout "[ \"\$1\" != -k ] || { shift 3; set -- -k 1 2 \"\$@\"; }
 exec $timeout \"\$@\""
 # shellcheck disable=SC2016
 fake build/src/tool/ringattn 'abort_block() {
