@@ -486,13 +486,13 @@ of_isa() {
 }
 
 # Where auto takes sm_90a: whether its own kernels are right, and those backward that it does not
-# take, on cases of the contract that launch them, and some more. Other stages have its jobs, races
-# and rates; here are those of the instruction sets that no job takes there unasked.
+# take, on the contract with dims that launch them. Other stages have its jobs, races and rates; here
+# are those of the instruction sets that no job takes there unasked.
 check_sm_90a() {
     local dense pattern
     has_sm_90a 'compute.isa: sm_90a' || return
     check 'contract, sm_90a' 100 "$tests_dir/sparse/test_kernel_contract_device_sm90a" --verbose \
-        --timeout 90 -j4 --filter 'kernel/@(agrees*|small*|rows*|tiles*|shared*|random*)'
+        --timeout 90 -j4
     check 'order, sm_90a' 50 "$tests_dir/sparse/test_kernel_order_device_sm90a" --verbose \
         --timeout 45 -j4 --filter 'kernel/@(repeated*|ends*|steps*)'
     of_isa sm_90a_backward
