@@ -147,12 +147,17 @@ typedef struct ra_row_piece {
 /*
  * Disjoint rows with a local numbering: piece after piece. A rank's shard, or the rows of a
  * received block. {0} is the empty set. The memory is a block of category tilemap.
+ *
+ * The overlap says how far pieces interleave, so that rows can be searched for: a piece with a row
+ * from the first one of piece i on is at most so many before piece i. 0: not at all, and local
+ * order is global order. -1: they do not begin in ascending order, so that any piece may hold any
+ * row.
  */
 typedef struct ra_rowset {
     ra_row_piece *pieces;
     int64_t piece_count;
     int64_t row_count;
-    int64_t overlap; /* of the pieces: see ra_row_pieces_overlap */
+    int64_t overlap; /* of the pieces */
     ra_block block;
 } ra_rowset;
 
@@ -162,12 +167,6 @@ typedef struct ra_piece_walk {
     int64_t first, last; /* global rows */
 } ra_piece_walk;
 
-/**
- * How far pieces interleave, so that rows can be searched for: a piece with a row from the first
- * one of piece i on is at most so many before piece i. 0: not at all, and local order is global
- * order. -1: they do not begin in ascending order, so that any piece may hold any row. O(count).
- */
-int64_t ra_row_pieces_overlap(const ra_row_piece *pieces, int64_t count);
 /** Put pieces in the order of their first rows. In a set of them global rows can be searched for,
     but no local number, unless they were in that order. Returns their overlap. */
 int64_t ra_row_pieces_sort(ra_row_piece *pieces, int64_t count);

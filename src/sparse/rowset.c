@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-int64_t ra_row_pieces_overlap(const ra_row_piece *pieces, int64_t count)
+static int64_t pieces_overlap(const ra_row_piece *pieces, int64_t count)
 {
     int64_t most = 0, oldest = 0; /* the first piece that reaches the one at hand, or that one */
     for (int64_t i = 1; i < count; ++i) {
@@ -20,11 +20,11 @@ int64_t ra_row_pieces_overlap(const ra_row_piece *pieces, int64_t count)
 
 int64_t ra_row_pieces_sort(ra_row_piece *pieces, int64_t count)
 {
-    int64_t const overlap = ra_row_pieces_overlap(pieces, count);
+    int64_t const overlap = pieces_overlap(pieces, count);
     if (overlap >= 0)
         return overlap;
     qsort(pieces, (size_t)count, sizeof(*pieces), ra_compare_i64); /* by rows.begin, in front */
-    return ra_row_pieces_overlap(pieces, count);
+    return pieces_overlap(pieces, count);
 }
 
 ra_status ra_rowset_init(ra_pool *pool, const ra_range *ranges, int64_t count, ra_rowset *set_out)
@@ -47,7 +47,7 @@ ra_status ra_rowset_init(ra_pool *pool, const ra_range *ranges, int64_t count, r
         set.pieces[set.piece_count++] = (ra_row_piece){rows, set.row_count};
         set.row_count += rows.count;
     }
-    set.overlap = ra_row_pieces_overlap(set.pieces, set.piece_count);
+    set.overlap = pieces_overlap(set.pieces, set.piece_count);
     *set_out = set;
     return RA_OK;
 }
