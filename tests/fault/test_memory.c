@@ -2,8 +2,9 @@
  * Every request for memory of a whole forward and backward run is refused once: the n-th for n = 0,
  * 1, ... until a run makes fewer. Then the command says why in one line and ends with the code for
  * that, or does without; it leaves no file that looks like a result, and no block.
- * A run takes a moment, so only some are refused here; RA_TEST_EVERY=1 leaves none out.
+ * A run takes a moment, so only some are refused (thin_sweep.h).
  */
+#include "support/thin_sweep.h"
 #include "tool/command_runner.h"
 
 #include <criterion/criterion.h>
@@ -78,11 +79,12 @@ static void expect_clean(const report *r, int ranks, long n, const char *argumen
     "--set pattern.causal=true --set pattern.window.left=40 --set pattern.sinks=2 "                \
     "--set compute.threads=2 --set memory.pool.log=blocks.log "
 
-static void sweep_command(int ranks, int rank, long every, const char *arguments)
+static void sweep_command(int ranks, int rank, long usual_every, const char *arguments)
 {
-    long failures = 0, n = rank;
+    thin_sweep const thin = thin_sweep_begin(usual_every);
+    long failures = 0, n = thin.skipped;
     report r;
-    for (;; n += every) {
+    for (;; n += thin.every) {
         r = run_failing(ranks, rank, n, arguments);
         if (r.written && r.refused == 0)
             break;
@@ -91,47 +93,41 @@ static void sweep_command(int ranks, int rank, long every, const char *arguments
     }
     cr_assert_eq(result.code, 0, "%s", result.err);
     cr_assert_eq(r.live, 0, "%ld blocks left", r.live);
-    cr_assert_gt(failures, r.requests / every / 2, "%ld of %ld", failures, r.requests);
+    cr_assert_gt(failures, r.requests / thin.every / 2, "%ld of %ld, %s", failures, r.requests,
+                 thin.text);
 }
 
-static void sweep(int ranks, int rank, long every, const char *more)
+static void sweep(int ranks, int rank, long usual_every, const char *more)
 {
     char arguments[1024];
     snprintf(arguments, sizeof(arguments), JOB "%s", more);
-    sweep_command(ranks, rank, every, arguments);
+    sweep_command(ranks, rank, usual_every, arguments);
     cr_assert(command_file_exists("out.safetensors"));
-}
-
-static long every_of(long usual)
-{
-    const char *given = getenv("RA_TEST_EVERY");
-    return given != NULL ? strtol(given, NULL, 10) : usual;
 }
 
 Test(memory, one_rank_survives_the_nth_refusal_with_the_pool_on)
 {
-    sweep(0, 0, every_of(23), "--set memory.pattern_cache.mode=eager");
+    sweep(0, 0, 23, "--set memory.pattern_cache.mode=eager");
 }
 
 Test(memory, one_rank_survives_the_nth_refusal_with_the_pool_off)
 {
-    sweep(0, 0, every_of(29), "--set memory.pool.mode=off --set memory.pattern_cache.mode=off");
+    sweep(0, 0, 29, "--set memory.pool.mode=off --set memory.pattern_cache.mode=off");
 }
 
 Test(memory, several_ranks_survive_the_nth_refusal_of_one)
 {
     if (!command_has_mpi())
         cr_skip_test("this build has no MPI");
-    sweep(2, 1, every_of(83), "--set ring.schedule=direct");
-    sweep(2, 0, every_of(89), "--set ring.comm_buffers=0 --set memory.pool.mode=off");
+    sweep(2, 1, 83, "--set ring.schedule=direct");
+    sweep(2, 0, 89, "--set ring.comm_buffers=0 --set memory.pool.mode=off");
 }
 
 Test(memory, a_block_mask_and_phases_survive_the_nth_refusal)
 {
-    sweep(0, 0, every_of(47), "--phases --set attention.mask=dense_blocks");
+    sweep(0, 0, 47, "--phases --set attention.mask=dense_blocks");
     if (command_has_mpi())
-        sweep(2, 1, every_of(151),
-              "--phases --set attention.mask=dense_blocks --set ring.schedule=shared");
+        sweep(2, 1, 151, "--phases --set attention.mask=dense_blocks --set ring.schedule=shared");
 }
 
 /* Its steps take memory, in the middle of a pass. */
@@ -139,9 +135,9 @@ Test(memory, materialised_scores_survive_the_nth_refusal)
 {
     if (!command_has_openblas())
         cr_skip_test("OpenBLAS is not installed");
-    sweep(0, 0, every_of(43), "--phases --set attention.kind=standard");
+    sweep(0, 0, 43, "--phases --set attention.kind=standard");
     if (command_has_mpi())
-        sweep(2, 1, every_of(149), "--set attention.kind=standard --set ring.schedule=direct");
+        sweep(2, 1, 149, "--set attention.kind=standard --set ring.schedule=direct");
 }
 
 /* Parsing goes no further than memory does. */
@@ -150,8 +146,8 @@ Test(memory, a_report_that_is_read_survives_the_nth_refusal)
     command_shell(&result, "$RINGATTN bench --quiet --json=bench.json --set shape.seq=64 "
                            "--set job.repeat=1 --set compute.threads=1");
     cr_assert_eq(result.code, 0, "%s", result.err);
-    sweep_command(0, 0, every_of(31), "plan --set compute.threads=1 --calibrate bench.json");
-    sweep_command(0, 0, every_of(31), "plot --prefix picture bench.json");
+    sweep_command(0, 0, 31, "plan --set compute.threads=1 --calibrate bench.json");
+    sweep_command(0, 0, 31, "plot --prefix picture bench.json");
 }
 
 /* Its own lists come before all else. */
