@@ -214,9 +214,11 @@ RA_CHECKED ra_status ra_comm_create_local(int ranks, const int *hosts, int64_t t
  * MPI_THREAD_FUNNELED, and destroy finalises it, unless the communicator is broken. Neither
  * MPI_Init_thread nor MPI_Finalize has a deadline. argc and argv may be NULL.
  *
- * MPI cannot call off a receive that has begun. After a failure nothing here enters MPI again, so
- * that nothing is written to the buffers of exchanges; a caller who does so keeps them until its
- * process ends.
+ * MPI cannot call off a message that has begun. After a failure nothing here enters MPI again, so
+ * that nothing is written to the buffers of exchanges; a caller who does so keeps them, and what is
+ * made over this communicator (rings, communicators of GPUs), until its process ends. And where
+ * ranks share memory, a late one may still read what was being sent: it gets what lies there then,
+ * and RA_OK. So what came counts when ra_comm_agree has said that all went well.
  *
  * @return RA_ERR_UNSUPPORTED  this build has no MPI (ra_comm_has_mpi)
  *         RA_ERR_MPI          MPI failed, was finalised before, or lets no thread call it
@@ -313,7 +315,7 @@ struct ra_comm {
     const int *hosts; /* [size], the maker's */
     int64_t timeout_ms;
     ra_comm_stats stats;
-    char host[64];
+    char host[65];    /* as long as Linux has them */
     int64_t heard_ns; /* last heartbeat of another rank; CLOCK_MONOTONIC */
     int64_t beat_ns;  /* last one of this rank */
     int in_flight;    /* kept by the ra_comm_* functions, as are the stats */

@@ -280,6 +280,8 @@ ra_status ra_mpi_broadcast(ra_comm *comm, const char *operation, int root, void 
     ra_mpi_comm *const mpi = (ra_mpi_comm *)comm;
     char *const at = data;
     size_t const piece = mpi->piece_bytes;
+    /* Broadcasts send no notes: the next note tells how many there were, and from whom. */
+    mpi->collective_sequence += ((uint64_t)root + 1) << 32;
     for (size_t done = 0; done <= bytes; done += piece) {
         int const now = (int)(bytes - done < piece ? bytes - done : piece);
         ra_status const status =

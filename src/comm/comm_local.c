@@ -14,8 +14,7 @@
 
 static struct timespec deadline_after(int64_t begin_ns, int64_t timeout_ms)
 {
-    int64_t const ms_max = INT64_C(1000) * 1000 * 1000 * 1000; /* 30 years; keeps sums in range */
-    int64_t const end_ns = begin_ns + ra_min_i64(timeout_ms, ms_max) * 1000000;
+    int64_t const end_ns = begin_ns + timeout_ms * 1000000;
     return (struct timespec){.tv_sec = end_ns / 1000000000, .tv_nsec = end_ns % 1000000000};
 }
 
@@ -166,18 +165,7 @@ static ra_local_group *create_group(int ranks, const int *hosts)
     size_t const count = (size_t)ranks;
     pthread_condattr_t attributes;
     ra_local_group *const group = calloc(1, sizeof(*group));
-    if (group == NULL)
-        return NULL;
-    group->size = ranks;
-    group->owner_count = ranks;
-    group->collectives = calloc(count, sizeof(*group->collectives));
-    group->channels = calloc(count * count, sizeof(*group->channels));
-    group->hosts = calloc(count, sizeof(*group->hosts)); /* one host, where none are given */
-    if (group->collectives == NULL || group->channels == NULL || group->hosts == NULL)
-        goto err_free_group;
-    if (hosts != NULL)
-        memcpy(group->hosts, hosts, count * sizeof(*hosts));
-    if (pthread_condattr_init(&attributes) != 0)
+    if (group == NULL || pthread_condattr_init(&attributes) != 0)
         goto err_free_group;
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     int const error = pthread_cond_init(&group->changed, &attributes);
@@ -186,14 +174,22 @@ static ra_local_group *create_group(int ranks, const int *hosts)
         goto err_free_group;
     if (pthread_mutex_init(&group->mutex, NULL) != 0)
         goto err_destroy_cond;
+    group->size = ranks;
+    group->owner_count = ranks;
+    group->collectives = calloc(count, sizeof(*group->collectives));
+    group->channels = calloc(count * count, sizeof(*group->channels));
+    group->hosts = calloc(count, sizeof(*group->hosts)); /* one host, where none are given */
+    if (group->collectives == NULL || group->channels == NULL || group->hosts == NULL) {
+        destroy_group(group);
+        return NULL;
+    }
+    if (hosts != NULL)
+        memcpy(group->hosts, hosts, count * sizeof(*hosts));
     return group;
 
 err_destroy_cond:
     pthread_cond_destroy(&group->changed);
 err_free_group:
-    free(group->hosts);
-    free(group->channels);
-    free(group->collectives);
     free(group);
     return NULL;
 }

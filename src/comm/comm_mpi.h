@@ -41,7 +41,7 @@ typedef enum ra_verdict { RA_VERDICT_OK, RA_VERDICT_MISSING, RA_VERDICT_REFUSED 
 
 /* What travels in a barrier or reduction: to rank 0 and back. */
 typedef struct ra_mpi_note {
-    int64_t sequence; /* of collectives of this communicator */
+    uint64_t sequence; /* of collectives of this communicator */
     int32_t kind, detail, count;
     int32_t verdict; /* rank 0's answer */
     int64_t missing_rank;
@@ -65,8 +65,9 @@ typedef struct ra_mpi_comm {
     ra_mpi_transfer transfers[RA_TRANSFER_MAX];
     int64_t listened_ns;  /* when heartbeats were last looked for */
     int64_t beats_sent;   /* to each of the others */
+    bool beats_refused;   /* by MPI: not every other got each of them */
     int64_t *beats_heard; /* [size] */
-    int64_t collective_sequence;
+    uint64_t collective_sequence;
     /* Scratch for collectives: one per rank on rank 0 and on the root of a broadcast. */
     MPI_Request *requests; /* [size] */
     MPI_Status *statuses;  /* [size] */

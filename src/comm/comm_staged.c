@@ -15,9 +15,9 @@ static void give_slot(ra_staged_comm *staged, ra_staged_slot *slot)
         (void)ra_cuda_forget(cudaEventDestroy(slot->copied));
     if (slot->data != NULL)
         staged->pinned.ops->free(&staged->pinned, slot->data, slot->bytes);
-    if (slot->charged_bytes > 0)
+    if (staged->base.device.host_ledger != NULL)
         ra_ledger_release(staged->base.device.host_ledger, RA_MEM_COMM_BUFFER,
-                          (int64_t)slot->charged_bytes);
+                          (int64_t)slot->bytes);
     *slot = (ra_staged_slot){0};
 }
 
@@ -52,13 +52,12 @@ static ra_status take_slot(ra_staged_comm *staged, ra_staged_slot *slot, size_t 
         status = ra_ledger_charge(ledger, RA_MEM_COMM_BUFFER, (int64_t)taken);
     if (status != RA_OK)
         return status; /* the ledger has said why */
-    slot->charged_bytes = ledger != NULL ? taken : 0;
+    slot->bytes = taken;
     status = pinned->ops->alloc(pinned, taken, &data);
     if (status == RA_ERR_NO_MEMORY)
         say_refusal(staged, slot, taken);
     if (status == RA_OK) {
         slot->data = data;
-        slot->bytes = taken;
         status = ra_device_status(&staged->base, NULL, "making events",
                                   cudaEventCreateWithFlags(&slot->copied, cudaEventDisableTiming));
     }
@@ -93,8 +92,9 @@ static void staged_fail(ra_comm *comm)
 static void staged_abort(ra_comm *comm, int exit_code)
 {
     ra_staged_comm *const staged = (ra_staged_comm *)comm;
-    end_copies(staged);
+    /* First: others hear of it at once, and a GPU that hangs takes a deadline. */
     ra_comm_abort(staged->base.base.of_host, exit_code);
+    end_copies(staged);
 }
 
 static void staged_destroy(ra_comm *comm)

@@ -1,6 +1,8 @@
 /* Which GPU a rank gets, and whether the rank runs near it. */
 #include "device_place.h"
 
+#include "topology_places.h"
+
 #include <hwloc.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -9,23 +11,11 @@
 
 /* ---- near or far ----------------------------------------------------------------------------- */
 
-/* The hardware threads that the GPU hangs on; NULL: hwloc does not see it, or it hangs on all. */
-static hwloc_const_cpuset_t find_near(hwloc_topology_t machine, const char *bus_id)
+static bool is_apart(hwloc_topology_t machine, hwloc_const_cpuset_t bound, const char *bus_id)
 {
     hwloc_obj_t const gpu = hwloc_get_pcidev_by_busidstring(machine, bus_id);
     hwloc_obj_t const part = gpu != NULL ? hwloc_get_non_io_ancestor_obj(machine, gpu) : NULL;
-    if (part == NULL || part->cpuset == NULL ||
-        hwloc_bitmap_isincluded(hwloc_topology_get_complete_cpuset(machine), part->cpuset))
-        return NULL;
-    return part->cpuset;
-}
-
-static ra_nearness compare(hwloc_topology_t machine, hwloc_const_cpuset_t bound, const char *bus_id)
-{
-    hwloc_const_cpuset_t const near = find_near(machine, bus_id);
-    if (near == NULL)
-        return RA_NEARNESS_UNKNOWN;
-    return hwloc_bitmap_intersects(bound, near) ? RA_NEARNESS_NEAR : RA_NEARNESS_FAR;
+    return part != NULL && part->cpuset != NULL && !hwloc_bitmap_intersects(bound, part->cpuset);
 }
 
 /* `recorded` NULL: this machine. */
@@ -36,22 +26,23 @@ static bool load(hwloc_topology_t machine, const char *recorded)
            hwloc_topology_load(machine) == 0;
 }
 
-ra_nearness ra_device_nearness(const char *recorded, const char *cpus, const char *bus_id)
+bool ra_device_is_far(const char *recorded, const char *cpus, const char *bus_id)
 {
-    ra_nearness nearness = RA_NEARNESS_UNKNOWN;
+    bool is_far = false;
     hwloc_topology_t machine;
     if (hwloc_topology_init(&machine) != 0)
-        return nearness;
+        return false;
     hwloc_bitmap_t const bound = hwloc_bitmap_alloc();
     if (bound != NULL && load(machine, recorded)) {
         int const found = cpus != NULL ? hwloc_bitmap_list_sscanf(bound, cpus)
                                        : hwloc_get_cpubind(machine, bound, HWLOC_CPUBIND_PROCESS);
-        if (found == 0)
-            nearness = compare(machine, bound, bus_id);
+        if (cpus == NULL)
+            ra_openmp_places_add(bound);
+        is_far = found == 0 && is_apart(machine, bound, bus_id);
     }
     hwloc_bitmap_free(bound);
     hwloc_topology_destroy(machine);
-    return nearness;
+    return is_far;
 }
 
 /* ---- sharing --------------------------------------------------------------------------------- */
@@ -152,8 +143,7 @@ static void take(dealt *d, int64_t gpu)
 static void judge_place(const ra_comm *host, const char *bus_id)
 {
     static atomic_flag judged = ATOMIC_FLAG_INIT;
-    if (!atomic_flag_test_and_set(&judged) &&
-        ra_device_nearness(NULL, NULL, bus_id) == RA_NEARNESS_FAR)
+    if (!atomic_flag_test_and_set(&judged) && ra_device_is_far(NULL, NULL, bus_id))
         ra_log(RA_LOG_WARNING,
                "rank %d on host %s runs on another NUMA node than its GPU (%s): bind it there, or "
                "let CUDA_VISIBLE_DEVICES order the GPUs as the ranks are bound",

@@ -5,18 +5,14 @@
 #include "comm_internal.h"
 #include "ringattn/comm_device.h"
 
-typedef enum ra_nearness {
-    RA_NEARNESS_UNKNOWN, /* hwloc does not see the GPU, or all cores are as near */
-    RA_NEARNESS_NEAR,    /* the process may run on a core of the part that the GPU hangs on */
-    RA_NEARNESS_FAR
-} ra_nearness;
-
 /**
+ * Whether the process may run on no core of the part of the machine that the GPU hangs on; false,
+ * too, where hwloc does not see it.
  * @param recorded  an hwloc XML file; NULL: this machine
  * @param cpus      that the process is bound to, as in "0-3,8"; NULL: what it is bound to here
  * @param bus_id    "0000:3b:00.0"
  */
-ra_nearness ra_device_nearness(const char *recorded, const char *cpus, const char *bus_id);
+bool ra_device_is_far(const char *recorded, const char *cpus, const char *bus_id);
 
 /**
  * Collective. How many ranks have the GPU of this one, by place and address on the bus, and most

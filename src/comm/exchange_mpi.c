@@ -103,7 +103,8 @@ static ra_status advance(ra_mpi_comm *mpi, const ra_transfer *base, ra_mpi_messa
     return message->done ? RA_OK : begin_piece(mpi, base, message);
 }
 
-/* An empty message to every rank. Nothing is lost if one is not sent: the next follows soon. */
+/* An empty message to every rank. Nothing is lost if one is not sent: the next follows soon. At the
+   end ours are not waited for then. */
 void ra_mpi_beat(ra_comm *comm)
 {
     ra_mpi_comm *const mpi = (ra_mpi_comm *)comm;
@@ -112,9 +113,12 @@ void ra_mpi_beat(ra_comm *comm)
     mpi->beats_sent++;
     for (int rank = 0; rank < comm->size; rank++) {
         MPI_Request request;
-        if (rank != comm->rank &&
-            MPI_Isend(NULL, 0, MPI_BYTE, rank, RA_TAG_BEAT, mpi->handle, &request) == MPI_SUCCESS)
+        if (rank == comm->rank)
+            continue;
+        if (MPI_Isend(NULL, 0, MPI_BYTE, rank, RA_TAG_BEAT, mpi->handle, &request) == MPI_SUCCESS)
             MPI_Request_free(&request);
+        else
+            mpi->beats_refused = true;
     }
 }
 
@@ -160,7 +164,7 @@ ra_status ra_mpi_hear_all(ra_mpi_comm *mpi, const char *operation)
     ra_comm *const comm = &mpi->base;
     int64_t *const sent = mpi->recv_sequence; /* messages have come to their end */
     memset(sent, 0, (size_t)comm->size * sizeof(*sent));
-    sent[comm->rank] = mpi->beats_sent;
+    sent[comm->rank] = mpi->beats_refused ? 0 : mpi->beats_sent;
     ra_status const status =
         ra_mpi_reduce(comm, operation, RA_NUMBER_I64, RA_SUM, sent, comm->size);
     int64_t const begin_ns = ra_clock_ns();

@@ -14,7 +14,7 @@ typedef struct chain {
     int from, to; /* neighbours; -1: none, this is an end of the chain */
     float *before;
     int64_t count;
-    float onward[PIECE_FLOATS]; /* what the next rank gets: before + own of the last piece */
+    float *onward; /* [PIECE_FLOATS] what the next rank gets: before + own of the last piece */
 } chain;
 
 static int64_t piece_floats(const chain *c, int64_t begin)
@@ -43,6 +43,9 @@ static ra_status exchange_pieces(chain *c, int64_t begin)
 static ra_status scan_over(ra_comm *comm, const char *operation, ra_scan scan, const float *own,
                            float *before_out, int64_t count)
 {
+    /* Not on the stack: after a timeout here, a late rank may still get it, and must not get
+       anything else. */
+    static _Thread_local float onward[PIECE_FLOATS];
     int const way = scan == RA_SCAN_UP ? 1 : -1;
     int const from = ra_comm_rank(comm) - way, to = ra_comm_rank(comm) + way;
     int const size = ra_comm_size(comm);
@@ -51,7 +54,8 @@ static ra_status scan_over(ra_comm *comm, const char *operation, ra_scan scan, c
                .from = from >= 0 && from < size ? from : -1,
                .to = to >= 0 && to < size ? to : -1,
                .before = before_out,
-               .count = count};
+               .count = count,
+               .onward = onward};
     /* One round more than there are pieces: it sends the last. */
     for (int64_t begin = 0; begin < count + PIECE_FLOATS; begin += PIECE_FLOATS) {
         ra_status const status = exchange_pieces(&c, begin);

@@ -15,16 +15,20 @@ static void work(ra_comm *comm)
     }
 }
 
-/* The last rank works past the deadline, once before a message and once before a barrier. */
+/* The last rank works past the deadline before each kind of wait: for a message, in a barrier, for
+   a broadcast, and in a window. */
 int contract_run_beats(ra_comm *comm)
 {
     int const size = ra_comm_size(comm), rank = ra_comm_rank(comm), worker = size - 1;
     int64_t const timeout_ms = comm->timeout_ms;
     int failures = 0;
     unsigned char byte = (unsigned char)rank;
+    ra_window window = {0};
     if (size != 3)
         return 0; /* it takes its time; three are enough for a message, a barrier, and one between
                    */
+    bool const has_window =
+        ra_comm_of_host(comm) == comm && ra_window_create(comm, 1, &window) == RA_OK;
     ra_comm_set_timeout(comm, TIMEOUT_MS);
     if (rank == worker)
         work(comm);
@@ -39,6 +43,14 @@ int contract_run_beats(ra_comm *comm)
     if (rank == worker)
         work(comm);
     EXPECT(ra_comm_barrier(comm, "beat: barrier") == RA_OK);
+    if (rank == worker)
+        work(comm);
+    EXPECT(ra_comm_broadcast(comm, "beat: broadcast", worker, &byte, 1) == RA_OK);
+    if (rank == worker && has_window)
+        work(comm);
+    if (has_window)
+        EXPECT(ra_window_barrier(comm, &window, "beat: window", -1) == RA_OK);
+    ra_window_destroy(&window);
     ra_comm_set_timeout(comm, timeout_ms);
     return failures;
 }

@@ -123,6 +123,39 @@ static int finds_different_scans(ra_comm *comm)
     return failures + stays_broken(comm);
 }
 
+/* As what the sender does next. */
+static void overwrite_stack(void)
+{
+    volatile char bytes[1 << 17];
+    for (size_t i = 0; i < sizeof(bytes); i++)
+        bytes[i] = 0x11;
+}
+
+/* The others come when rank 0 has given up: they get what it was sending, or nothing. */
+static int a_late_scan_gets_what_was_sent(ra_comm *comm)
+{
+    enum { COUNT = 8192 };
+    int const rank = ra_comm_rank(comm);
+    float *const own = calloc(COUNT, sizeof(*own)), *const before = calloc(COUNT, sizeof(*own));
+    int failures = 0;
+    for (int i = 0; i < COUNT; i++)
+        own[i] = (float)(i + 1);
+    while (rank > 0 && !contract_found.is_raised())
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    ra_comm_set_timeout(comm, 250);
+    ra_status const status =
+        ra_comm_exscan_f32(comm, "adding states up", RA_SCAN_UP, own, before, COUNT);
+    EXPECT(rank > 0 || status == RA_ERR_TIMEOUT);
+    for (int i = 0; i < COUNT && status == RA_OK && failures == 0; i++)
+        EXPECT(before[i] == (float)rank * own[i]);
+    overwrite_stack();
+    if (rank == 0)
+        contract_found.raise();
+    free(own);
+    free(before);
+    return failures;
+}
+
 /*
  * Rank `absent` stays away from a collective: whoever says something names it. Of threads one says
  * it, which comes when the others are there, and they learn of its end. Processes do not expire at
@@ -312,6 +345,34 @@ static int finds_different_broadcasts(ra_comm *comm)
     return odd ? failures + stays_broken(comm) : failures;
 }
 
+/* The last rank meets the others before a broadcast, they meet it after it. */
+static int finds_broadcasts_out_of_order(ra_comm *comm)
+{
+    bool const odd = ra_comm_rank(comm) == ra_comm_size(comm) - 1;
+    char text[8] = "";
+    int failures = 0;
+    ra_status status = odd ? ra_comm_barrier(comm, "resting")
+                           : ra_comm_broadcast(comm, "telling", 0, text, sizeof(text));
+    if (status == RA_OK)
+        status = odd ? ra_comm_broadcast(comm, "telling", 0, text, sizeof(text))
+                     : ra_comm_barrier(comm, "resting");
+    EXPECT(status == RA_ERR_PEER);
+    return failures + stays_broken(comm);
+}
+
+/* Who tells waits for nobody, but all must have been told the same when they meet. */
+static int finds_several_roots(ra_comm *comm)
+{
+    int const rank = ra_comm_rank(comm);
+    char text[8] = "";
+    int failures = 0;
+    ra_status status = ra_comm_broadcast(comm, "telling", rank, text, sizeof(text));
+    if (status == RA_OK)
+        status = ra_comm_barrier(comm, "resting");
+    EXPECT(status == RA_ERR_PEER);
+    return failures + stays_broken(comm);
+}
+
 /* Rank 0 gives up while the others wait, for a message and in a barrier. */
 static int giving_up_frees_the_others(ra_comm *comm)
 {
@@ -343,6 +404,7 @@ const contract_case contract_breaking[] = {
     {"names_rank_0_in_a_reduction", 2, false, names_rank_0_in_a_reduction},
     {"names_the_root_of_a_broadcast", 2, false, names_the_root_of_a_broadcast},
     {"names_who_does_not_scan", 2, false, names_who_does_not_scan},
+    {"a_late_scan_gets_what_was_sent", 2, false, a_late_scan_gets_what_was_sent},
     {"finds_different_scans", 2, false, finds_different_scans},
     {"refuses_a_shorter_message", 1, false, refuses_a_shorter_message},
     {"refuses_a_longer_message", 1, false, refuses_a_longer_message},
@@ -353,6 +415,8 @@ const contract_case contract_breaking[] = {
     {"finds_different_numbers", 2, false, finds_different_numbers},
     {"finds_different_reductions", 2, false, finds_different_reductions},
     {"finds_different_broadcasts", 2, false, finds_different_broadcasts},
+    {"finds_broadcasts_out_of_order", 2, false, finds_broadcasts_out_of_order},
+    {"finds_several_roots", 2, false, finds_several_roots},
     {"giving_up_frees_the_others", 1, true, giving_up_frees_the_others},
 };
 const int contract_breaking_count = (int)(sizeof(contract_breaking) / sizeof(contract_breaking[0]));

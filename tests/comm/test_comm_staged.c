@@ -53,6 +53,14 @@ Test(staged, keeps_the_contract_in_pieces)
     keep_the_contract(3, 20011);
 }
 
+/* A piece must not come into its slot before the one there has passed. */
+Test(staged, keeps_the_contract_where_copies_are_done_at_once)
+{
+    standin.is_eager = 1;
+    keep_the_contract(2, 0);
+    keep_the_contract(3, 20011);
+}
+
 Test(staged, fails_as_the_contract_says)
 {
     device_contract_break(ra_comm_create_staged, 1 << 16);

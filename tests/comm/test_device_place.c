@@ -12,21 +12,19 @@
 Test(device_place, is_near_where_a_core_of_the_gpus_node_may_be_used)
 {
     static const char gpu[] = "0000:3b:00.0";
-    cr_expect_eq(ra_device_nearness(TWO_NODES, "2-3", gpu), RA_NEARNESS_NEAR);
-    cr_expect_eq(ra_device_nearness(TWO_NODES, "1,3", gpu), RA_NEARNESS_NEAR);
-    cr_expect_eq(ra_device_nearness(TWO_NODES, "0-1", gpu), RA_NEARNESS_FAR);
-    cr_expect_eq(ra_device_nearness(TWO_NODES, "0", gpu), RA_NEARNESS_FAR);
+    cr_expect_not(ra_device_is_far(TWO_NODES, "2-3", gpu));
+    cr_expect_not(ra_device_is_far(TWO_NODES, "1,3", gpu));
+    cr_expect(ra_device_is_far(TWO_NODES, "0-1", gpu));
+    cr_expect(ra_device_is_far(TWO_NODES, "0", gpu));
 }
 
 Test(device_place, is_not_judged_where_nothing_is_known)
 {
-    cr_expect_eq(ra_device_nearness(TWO_NODES, "0", "0000:5e:00.0"), RA_NEARNESS_UNKNOWN);
-    cr_expect_eq(ra_device_nearness(TWO_NODES, "0", "no bus"), RA_NEARNESS_UNKNOWN);
-    cr_expect_eq(ra_device_nearness(MACHINES "/vm_2_cores.xml", "0", "0000:3b:00.0"),
-                 RA_NEARNESS_UNKNOWN);
-    cr_expect_eq(ra_device_nearness(MACHINES "/truncated.xml", "0", "0000:3b:00.0"),
-                 RA_NEARNESS_UNKNOWN);
-    cr_expect_eq(ra_device_nearness(NULL, NULL, "ffff:ff:1f.7"), RA_NEARNESS_UNKNOWN);
+    cr_expect_not(ra_device_is_far(TWO_NODES, "0", "0000:5e:00.0"));
+    cr_expect_not(ra_device_is_far(TWO_NODES, "0", "no bus"));
+    cr_expect_not(ra_device_is_far(MACHINES "/vm_2_cores.xml", "0", "0000:3b:00.0"));
+    cr_expect_not(ra_device_is_far(MACHINES "/truncated.xml", "0", "0000:3b:00.0"));
+    cr_expect_not(ra_device_is_far(NULL, NULL, "ffff:ff:1f.7"));
 }
 
 /* ---- dealing out ----------------------------------------------------------------------------- */

@@ -62,6 +62,7 @@ typedef struct standin_cudart {
     int64_t peer_ns;      /* and one that waits for a peer */
     int64_t nap_ns;       /* what a piece of work really takes */
     int is_untimed;       /* no event can tell a time */
+    int is_eager; /* work is done as soon as may be, not as late: so what is too early is seen */
 } standin_cudart;
 
 extern standin_cudart standin;

@@ -1,5 +1,6 @@
 /*
- * Streams and events of the stand-in runtime: work waits until something asks whether it is done.
+ * Streams and events of the stand-in runtime: work waits until something asks whether it is done,
+ * or is done at once, where that is wanted.
  *
  * Each stream has a time of its own: a piece of work begins when it was enqueued, or when the work
  * before it was done, whichever is later, and takes standin.work_ns, or peer_ns. So streams overlap
@@ -204,6 +205,8 @@ static void append_work(stream *s, work *w)
         s->first = w;
     s->last = w;
     s->begun++;
+    if (standin.is_eager)
+        (void)run_until(s, s->begun);
 }
 
 static int never(void *context)
