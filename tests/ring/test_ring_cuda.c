@@ -61,7 +61,7 @@ static void compare(int ranks, int buffers, ra_schedule schedule, int window)
     ring_job_free(&host);
 }
 
-Test(ring_cuda, computes_what_the_ring_on_cpus_does)
+static void compare_all(void)
 {
     for (int ranks = 1; ranks <= 3; ++ranks) {
         compare(ranks, 2, RA_SCHEDULE_RING, 0);
@@ -69,6 +69,18 @@ Test(ring_cuda, computes_what_the_ring_on_cpus_does)
         compare(ranks, 1, RA_SCHEDULE_DIRECT, 11);
         compare(ranks, 0, RA_SCHEDULE_SCAN, 0);
     }
+}
+
+Test(ring_cuda, computes_what_the_ring_on_cpus_does)
+{
+    compare_all();
+}
+
+/* What a stream does too early is seen here, and what it does too late above. */
+Test(ring_cuda, computes_the_same_where_work_is_done_at_once)
+{
+    standin.is_eager = 1;
+    compare_all();
 }
 
 /* Any call fails, and all that was taken goes back, or a warning says so. Of several ranks one has
