@@ -40,10 +40,17 @@ run_needs=(
     'libfyaml-dev|pkg-config --exists libfyaml'
     'libjansson-dev|pkg-config --exists jansson'
     'libxxhash-dev|pkg-config --exists libxxhash'
+)
+# Without these there are no tests, no attention.kind: standard on CPUs and no plots.
+more_needs=(
     'libopenblas-dev|pkg-config --exists openblas'
     'libcriterion-dev|pkg-config --exists criterion'
     'gnuplot-nox|command -v gnuplot'
 )
+
+may_install() {
+    [ "$(id -u)" -eq 0 ] || command -v sudo >/dev/null
+}
 
 # missing_packages NEED...: sets `missing` to the packages of the needs that are not met.
 missing_packages() {
@@ -69,11 +76,9 @@ ensure() {
     [ ${#missing[@]} -gt 0 ] || return 0
     command -v apt-get >/dev/null ||
         die "missing, and there is no apt-get to install it: ${missing[*]}"
-    if [ "$(id -u)" -ne 0 ]; then
-        command -v sudo >/dev/null ||
-            die "neither root nor sudo; have run as root: apt-get update && apt-get install ${missing[*]}"
-        as_root=(sudo)
-    fi
+    may_install ||
+        die "neither root nor sudo; have run as root: apt-get update && apt-get install ${missing[*]}"
+    [ "$(id -u)" -eq 0 ] || as_root=(sudo)
     say "installing through apt: ${missing[*]}"
     log=$(mktemp)
     if ! { "${as_root[@]}" apt-get update -q &&

@@ -87,7 +87,8 @@ case $limit in
     ;;
 esac
 out_dir=${out_dir:-$build_dir/report}
-for stage in ${only//,/ }; do
+read -r -a only <<<"${only//,/ }"
+for stage in "${only[@]}"; do
     case " ${stages[*]} " in
     *" $stage "*) ;;
     *)
@@ -95,16 +96,14 @@ for stage in ${only//,/ }; do
         ;;
     esac
 done
+[ "$builds" = yes ] || [ "${only[*]}" != build ] || refuse "--no-build leaves nothing of --only build"
 if [ -n "$deps" ] && [ ! -d "$deps/usr" ] && ! compgen -G "$deps/*.deb" >/dev/null; then
     refuse "--deps $deps: there are neither packages (*.deb) nor a folder usr in it"
 fi
 
 # Whether a stage is among those asked for.
 wants() {
-    case ",$only," in
-    ,, | *",$1,"*) return 0 ;;
-    esac
-    return 1
+    [ ${#only[@]} -eq 0 ] || [[ " ${only[*]} " == *" $1 "* ]]
 }
 
 skip() {

@@ -467,7 +467,7 @@ check_peers() {
 # has_sm_90a NAME: whether there is such a GPU; where a stage was asked for without, that is a row.
 has_sm_90a() {
     [ "$capability" != 9.0 ] || return 0
-    [ -z "$only" ] ||
+    [ ${#only[@]} -eq 0 ] ||
         add_row "$1" absent '' '' '' '' 'it is for compute capability 9.0 alone'
     return 1
 }

@@ -6,6 +6,7 @@ set -euo pipefail
 cd "$root"
 
 check_format() {
+    command -v clang-format-14 >/dev/null || die "clang-format-14 is not there"
     find include src tests -regex '.*\.\(c\|h\|cpp\|cu\|cuh\)' -print0 |
         xargs -0 clang-format-14 --dry-run -Werror
 }

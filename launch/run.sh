@@ -43,9 +43,11 @@ while [ $# -gt 0 ]; do
     esac
     shift
 done
-[[ $ranks =~ ^[1-9][0-9]{0,5}$ ]] || refuse "--ranks $ranks: it must be a number from 1 on"
+[[ $ranks =~ ^[1-9][0-9]{0,5}$ ]] ||
+    refuse "ranks: $ranks: it must be a number from 1 on (--ranks, or else RANKS)"
 
 ensure "${run_needs[@]}"
+! may_install || ensure "${more_needs[@]}"
 build release ringattn_tool || exit 1
 set_mpi_environment "$ranks"
 # The command says what is wrong in one line; mpirun's ten lines about it would bury that. Release 5
@@ -56,13 +58,21 @@ command=(mpirun -n "$ranks" "$root/build/release/src/tool/ringattn" run --config
 # Beside this script, not within it: a signal that ends the script ends the job, and mpirun's ranks.
 "${command[@]}" <&0 &
 job=$!
-trap 'kill -TERM "$job" 2>/dev/null' TERM HUP
-trap : INT # from a terminal, mpirun has it, too
+signal=''
+end_job() {
+    signal=$1
+    kill -TERM "$job" 2>/dev/null || :
+}
+trap 'end_job 1' HUP
+trap 'end_job 3' QUIT
+trap 'end_job 15' TERM
+trap 'signal=2' INT # from a terminal, mpirun has it, too
 while kill -0 "$job" 2>/dev/null; do
     wait "$job" || : # a signal ends the waiting first
 done
 status=0
 wait "$job" || status=$?
+[ "$status" -eq 0 ] || [ -z "$signal" ] || exit $((128 + signal))
 case $status in
 0 | [2-6]) ;; # the command's own, and it has said why
 *)

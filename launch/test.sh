@@ -33,7 +33,7 @@ while [ $# -gt 0 ]; do
         usage
         exit 0
         ;;
-    --quick) stages=(format release) ;;
+    --quick) stages+=(format release) ;;
     *)
         [[ " ${all_stages[*]} " == *" $1 "* ]] || refuse "$1: the stages are ${all_stages[*]}"
         stages+=("$1")
@@ -42,6 +42,11 @@ while [ $# -gt 0 ]; do
     shift
 done
 [ ${#stages[@]} -gt 0 ] || stages=("${all_stages[@]}")
+asked=" ${stages[*]} "
+stages=() # each once, in the order above
+for stage in "${all_stages[@]}"; do
+    [[ $asked != *" $stage "* ]] || stages+=("$stage")
+done
 
 # Whether clang can build with a sanitizer: its runtime comes in a package of its own.
 clang_has() {
@@ -94,7 +99,7 @@ closing_line() {
     sed -n '/tests passed/p' "$root/build/$1/ctest.log" 2>/dev/null || true
 }
 
-ensure "${run_needs[@]}"
+[ "${stages[*]}" = format ] || ensure "${run_needs[@]}" "${more_needs[@]}"
 # Every test may start ranks of its own; what is set here reaches them all.
 set_mpi_environment 2
 # Where sweeps that leave failures out begin (tests/support/thin_sweep.h): the same for the same

@@ -38,7 +38,7 @@ enum {
 #define ALONE(kind)  RA_OPTION_##kind, 0, 0
 
 const ra_option_entry ra_option_entries[] = {
-    {"--config", ONCE(source.file), CONFIGURED, " FILE", "the job, in YAML"},
+    {"--config", ONCE(source.file), CONFIGURED, " FILE", "the job, in YAML; info only checks it"},
     {"--set", ALONE(SET), CONFIGURED, " KEY=VALUE",
      "override a key of the configuration; may be repeated"},
     {"--variant", ONCE(source.pick.variant), CONFIGURED, " NAME",

@@ -108,13 +108,15 @@ ra_status ra_ranks_join(int *argc, char ***argv, int64_t join_ms, ra_comm **comm
     if (!launcher_started_us())
         return RA_OK;
     if (!ra_comm_has_mpi()) {
-        const char *size = getenv("OMPI_COMM_WORLD_SIZE");
+        const char *const size = getenv("OMPI_COMM_WORLD_SIZE");
+        const char *const rank = getenv("OMPI_COMM_WORLD_RANK");
         if (size == NULL || atoi(size) <= 1)
             return RA_OK;
-        ra_log(RA_LOG_ERROR,
-               "started as one of %s ranks, but this build has no MPI: configure it "
-               "with -DRA_MPI=ON, or start it alone",
-               size);
+        if (rank == NULL || atoi(rank) == 0) /* once, for all */
+            ra_log(RA_LOG_ERROR,
+                   "started as one of %s ranks, but this build has no MPI: configure it "
+                   "with -DRA_MPI=ON, or start it alone",
+                   size);
         return RA_ERR_UNSUPPORTED;
     }
     return ra_ranks_begin(argc, argv, join_ms, STARTUP_TIMEOUT_MS, comm_out);

@@ -101,6 +101,7 @@ run 0 --help
 run 2 --limit 0
 run 2 --limit
 run 2 --nothing
+run 2 --no-build --only build
 run 2 --only build,nothing
 grep -q 'there are build kernels ranks jobs rates sanitizer sm_90a length peers' "$work/output" || fail "the names are missing"
 run 2 --deps "$work"
@@ -380,7 +381,7 @@ grep -q '^==== rates at 16,384 tokens: passed$' "$work/build/report/log.txt" || 
 played_capability=8.0 run 1 --build "$work/build" --no-build --only sm_90a
 verdict 'compute.isa: sm_90a' absent
 count_rows 1
-run 1 --build "$work/build" --no-build --only rates,kernels
+run 1 --build "$work/build" --no-build --only ' rates, kernels '
 played_capability=8.0 run 1 --build "$work/build" --no-build --keep --only rates
 verdict 'TFLOP/s forward, dense' 'passed | 310 | '
 verdict 'live rate of global over dense' 'absent |  | 0.85'

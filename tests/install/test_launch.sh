@@ -85,6 +85,7 @@ misuse run.sh --ranks x
 misuse run.sh --ranks
 misuse run.sh --ranks=-1
 misuse test.sh nonsense
+misuse test.sh --quick nonsense
 misuse lint.sh nonsense
 
 # A link to a script is the script.
@@ -94,7 +95,7 @@ ln -s "$work/a b/launch/run.sh" "$work/attend"
 command -v mpirun >/dev/null || exit 0
 
 # A job of run.sh, in which nothing is installed or built and two ranks do what $work/rank says.
-echo 'run_needs=()' >>"$work/a b/launch/common.sh"
+echo 'run_needs=() more_needs=()' >>"$work/a b/launch/common.sh"
 mkdir -p "$work/a b/build/release/src/tool"
 printf '#!/bin/sh\n[ "$1" != --version ] || echo cmake version 3.25.0\n' >"$work/bin/cmake"
 printf '#!/bin/sh\n. "%s/rank"\n' "$work" >"$work/a b/build/release/src/tool/ringattn"
@@ -115,13 +116,12 @@ for rank in 0 1; do
     grep -qx '<a=b c>' "$work/rank-$rank" || fail "rank $rank: $(cat "$work/rank-$rank")"
 done
 
-# A script that is ended ends its ranks first. Waits are long only where this fails.
+# A script that is ended ends its ranks first, and says nothing of mpirun. Waits are long only where
+# this fails.
 cat >"$work/rank" <<END
 echo \$\$ >"$work/pid-\$OMPI_COMM_WORLD_RANK"
 exec sleep 300
 END
-job &
-script=$!
 until_true() { # until_true COMMAND...: for a minute
     local try
     for ((try = 0; try < 600; ++try)); do
@@ -131,15 +131,35 @@ until_true() { # until_true COMMAND...: for a minute
     return 1
 }
 begun() { [ -s "$work/pid-0" ] && [ -s "$work/pid-1" ]; }
-until_true begun || fail "no ranks: $(cat "$work/output")"
-kill "$script"
-wait "$script" && fail "a job that was ended passed"
 gone() { # as far as the system goes: what nobody has waited for keeps its number
     local state=Z
     read -r _ _ state _ 2>/dev/null <"/proc/$(cat "$work/pid-$1")/stat"
     [ "$state" = Z ]
 }
-for rank in 0 1; do
-    until_true gone "$rank" || fail "rank $rank outlives its job"
+for signal in TERM HUP QUIT; do
+    rm -f "$work"/pid-*
+    job &
+    script=$!
+    until_true begun || fail "no ranks: $(cat "$work/output")"
+    kill "-$signal" "$script"
+    code=0
+    wait "$script" || code=$?
+    [ "$code" -eq $((128 + $(kill -l "$signal"))) ] || fail "ended by $signal: exit code $code"
+    grep -q 'mpirun failed' "$work/output" && fail "ended by $signal: $(cat "$work/output")"
+    for rank in 0 1; do
+        until_true gone "$rank" || fail "rank $rank outlives its job, ended by $signal"
+    done
 done
+
+# Where nothing can be installed, a job goes without what it does not need.
+printf '#!/bin/sh\necho 1000\n' >"$work/bin/id"
+chmod +x "$work/bin/id"
+rm "$work/bin/sudo"
+printf 'exit 0\n' >"$work/rank"
+echo "more_needs=('five|false')" >>"$work/a b/launch/common.sh"
+if ! command -v sudo >/dev/null; then
+    code=0
+    (job) || code=$?
+    [ "$code" -eq 0 ] || fail "without root: exit code $code, $(cat "$work/output")"
+fi
 exit 0

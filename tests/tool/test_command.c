@@ -523,3 +523,19 @@ Test(command, a_killed_rank_ends_the_job, .timeout = 300)
     cr_assert_eq(result.code, 128 + 9, "%d: %s", result.code, result.err);
     cr_assert_eq(command_folder_entries(), 0, "something was left");
 }
+
+/* As mpirun would start it: one rank speaks for all. */
+Test(command, ranks_of_a_build_without_mpi_are_refused_in_one_line)
+{
+    if (command_has_mpi())
+        cr_skip_test("this build has MPI");
+    for (int rank = 0; rank < 2; rank++) {
+        char line[128];
+        snprintf(line, sizeof(line),
+                 "OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=%d \"$RINGATTN\" info", rank);
+        command_shell(&result, line);
+        cr_expect_eq(result.code, 2, "rank %d: exit code %d", rank, result.code);
+        cr_expect_eq(command_count_lines(result.err, "but this build has no MPI"), rank == 0);
+        cr_expect_eq(command_count_lines(result.err, ""), rank == 0, "%s", result.err);
+    }
+}
