@@ -48,8 +48,12 @@ int contract_run_beats(ra_comm *comm)
     EXPECT(ra_comm_broadcast(comm, "beat: broadcast", worker, &byte, 1) == RA_OK);
     if (rank == worker && has_window)
         work(comm);
+    ra_comm_reset_stats(comm);
     if (has_window)
         EXPECT(ra_window_barrier(comm, &window, "beat: window", -1) == RA_OK);
+    ra_comm_stats stats;
+    ra_comm_read_stats(comm, &stats);
+    EXPECT(!has_window || stats.wait_ms > 0);
     ra_window_destroy(&window);
     ra_comm_set_timeout(comm, timeout_ms);
     return failures;

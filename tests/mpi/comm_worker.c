@@ -3,6 +3,7 @@
  * and exits with 0 only if nothing did.
  */
 #include "comm/comm_internal.h"
+#include "comm/comm_mpi.h"
 #include "comm/contract.h"
 #include "support/failing_calloc.h"
 
@@ -25,6 +26,8 @@ int MPI_Irecv(void *data, int count, MPI_Datatype type, int source, int tag, MPI
     return fails ? MPI_ERR_OTHER : PMPI_Irecv(data, count, type, source, tag, handle, request);
 }
 
+static bool refuses_beat; /* the next */
+
 /* Heartbeats are not seen until the next message with data is sent, and in some looks after it. */
 static bool hides_beats;
 static int hidden_looks;
@@ -35,6 +38,10 @@ int MPI_Isend(const void *data, int count, MPI_Datatype type, int peer, int tag,
     if (hides_beats && count > 0) {
         hides_beats = false;
         hidden_looks = 3;
+    }
+    if (refuses_beat && tag == RA_TAG_BEAT) {
+        refuses_beat = false;
+        return MPI_ERR_OTHER;
     }
     return PMPI_Isend(data, count, type, peer, tag, handle, request);
 }
@@ -275,6 +282,37 @@ static int be_a_guest(int *argc, char ***argv)
     return failures;
 }
 
+/* single: the caller's MPI lets no thread call it. */
+static int be_single(int *argc, char ***argv)
+{
+    ra_comm *comm = NULL;
+    MPI_Init(argc, argv);
+    contract_capture_log();
+    int failures = ra_comm_create_mpi(NULL, NULL, 1000, &comm) != RA_ERR_MPI;
+    failures += contract_count_lines("MPI runs without thread support", "") != 1;
+    MPI_Finalize();
+    return failures;
+}
+
+/* hoarse: MPI refuses a rank one heartbeat, to one of the others. The job ends as it should. */
+static int be_hoarse(ra_comm *comm, char **arguments)
+{
+    enum { TIMEOUT_MS = 4000 };
+    int finalised = 0;
+    (void)arguments;
+    ra_comm_set_timeout(comm, TIMEOUT_MS);
+    for (int beat = 0; beat < 2; beat++) {
+        struct timespec const until_due = {.tv_nsec = TIMEOUT_MS / 8 * INT64_C(1100000)};
+        nanosleep(&until_due, NULL);
+        refuses_beat = beat == 0 && ra_comm_rank(comm) == 1;
+        ra_comm_beat(comm);
+    }
+    int failures = refuses_beat; /* it was sent none */
+    ra_comm_destroy(comm);
+    MPI_Finalized(&finalised);
+    return failures + !finalised;
+}
+
 /* memory: every allocation of the maker fails once, on all ranks alike. */
 static int run_out_of_memory(int *argc, char ***argv)
 {
@@ -355,13 +393,13 @@ int main(int argc, char **argv)
         int (*run)(ra_comm *comm, char **arguments);
         int argument_count;
     } modes[] = {
-        {"healthy", run_healthy, 3},
-        {"lose", lose_a_rank, 3},
-        {"abort", give_up, 1},
-        {"leave", leave_early, 1},
+        {"healthy", run_healthy, 3}, {"lose", lose_a_rank, 3}, {"abort", give_up, 1},
+        {"leave", leave_early, 1},   {"hoarse", be_hoarse, 0},
     };
     if (argc >= 2 && strcmp(argv[1], "guest") == 0)
         return be_a_guest(&argc, &argv);
+    if (argc >= 2 && strcmp(argv[1], "single") == 0)
+        return be_single(&argc, &argv);
     if (argc >= 2 && strcmp(argv[1], "memory") == 0)
         return run_out_of_memory(&argc, &argv);
     if (argc >= 2 && strcmp(argv[1], "deaf") == 0)

@@ -177,6 +177,16 @@ Test(comm_mpi, leaves_mpi_to_a_caller_who_initialised_it)
     expect_success(2, "guest", NULL, NULL, NULL);
 }
 
+Test(comm_mpi, does_not_take_an_mpi_without_threads)
+{
+    expect_success(1, "single", NULL, NULL, NULL);
+}
+
+Test(comm_mpi, ends_well_though_mpi_refused_a_heartbeat)
+{
+    expect_success(3, "hoarse", NULL, NULL, NULL);
+}
+
 Test(comm_mpi, keeps_what_mpi_may_still_write_when_a_rank_joins_too_late)
 {
     char folder[FOLDER_BYTES];
