@@ -124,6 +124,16 @@ const int *ra_comm_hosts(const ra_comm *comm)
     return comm->hosts;
 }
 
+int64_t ra_comm_timeout_ms(const ra_comm *comm)
+{
+    return comm->timeout_ms;
+}
+
+bool ra_comm_is_broken(const ra_comm *comm)
+{
+    return comm->broken;
+}
+
 int ra_hosts_count_local(const int *hosts, int size, int rank)
 {
     int count = 0;

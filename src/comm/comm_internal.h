@@ -5,6 +5,64 @@
 #include "internal.h"
 #include "ringattn/comm.h"
 
+/* What is reduced: int64_t or double. */
+typedef enum ra_number { RA_NUMBER_I64, RA_NUMBER_F64 } ra_number;
+
+enum { RA_NUMBER_BYTES = 8 }; /* of either */
+
+/*
+ * What a maker, or a wrapper that injects faults, puts in. If an entry is NULL, the host's
+ * communicator below (of_host) serves it: heartbeats, looks, and all collectives. Without one,
+ * nothing is to be done.
+ */
+typedef struct ra_comm_ops {
+    const char *name;
+    ra_status (*start)(ra_comm *comm, const ra_exchange *exchange, ra_transfer **transfer_out);
+    void (*poll)(ra_comm *comm); /* NULL: transfers progress by themselves */
+    void (*beat)(ra_comm *comm);
+    ra_status (*wait)(ra_comm *comm, ra_transfer *transfer);
+    int (*missing_peer)(ra_comm *comm, ra_transfer *transfer);
+    bool (*memory)(ra_comm *comm, ra_memory *memory_out); /* ra_comm_memory; NULL: false */
+    /* Note in heard_ns the heartbeats that came, without waiting; RA_ERR_PEER if a rank failed. */
+    ra_status (*look)(ra_comm *comm);
+    /* Drop what is in flight; no buffer is touched after it. Ranks that share this one's memory
+       learn of it. The communicator is marked as broken already. */
+    void (*fail)(ra_comm *comm);
+    /* Finish what is in flight, before something else is sent over of_host. NULL: no need. */
+    ra_status (*drain)(ra_comm *comm);
+    ra_status (*barrier)(ra_comm *comm, const char *operation);
+    /* In a window; NULL: by what the window holds, with looks between. */
+    ra_status (*meet)(ra_comm *comm, const ra_window *window, const char *operation, int step);
+    ra_status (*broadcast)(ra_comm *comm, const char *operation, int root, void *data,
+                           size_t bytes);
+    ra_status (*reduce)(ra_comm *comm, const char *operation, ra_number number, ra_reduce reduce,
+                        void *values, int count);
+    void (*abort)(ra_comm *comm, int exit_code); /* NULL: `fail` releases the others */
+    void (*destroy)(ra_comm *comm);
+} ra_comm_ops;
+
+/* The head of every communicator; a maker's own struct begins with it. */
+struct ra_comm {
+    const ra_comm_ops *ops;
+    int rank, size;
+    const int *hosts; /* [size], the maker's */
+    int64_t timeout_ms;
+    ra_comm_stats stats;
+    char host[65];    /* as long as Linux has them */
+    int64_t heard_ns; /* last heartbeat of another rank; CLOCK_MONOTONIC */
+    int64_t beat_ns;  /* last one of this rank */
+    int in_flight;    /* kept by the ra_comm_* functions, as are the stats */
+    /* NULL: messages lie in host memory. Else exchanges are carried out one after the other: none
+       may need a later one of its own rank to end, and what two ranks send each other in one
+       exchange is one exchange on either side. */
+    ra_comm *of_host;
+    ra_stream *stream;
+    ra_comm_watch *watch; /* NULL: none */
+    void *watch_context;
+    ra_timed timed;
+    bool broken; /* ra_comm_is_broken */
+};
+
 enum { RA_TRANSFER_MAX = 2 };
 
 /* The head of every maker's transfer. */

@@ -82,7 +82,7 @@ ra_status ra_ring_agree(ra_ring *ring, ra_status mine)
         snprintf(operation, sizeof(operation), "agreeing on step %d of the %s pass", ring->step,
                  ring->pass);
     ra_status const worst = ra_comm_agree(ring->comm, operation, mine);
-    ring->failed_together = worst == RA_ERR_NO_MEMORY && !ring->comm->broken;
+    ring->failed_together = worst == RA_ERR_NO_MEMORY && !ra_comm_is_broken(ring->comm);
     return worst;
 }
 

@@ -374,7 +374,7 @@ ra_status ra_job_prepare(ra_job *job)
 bool ra_job_failed_alone(const ra_job *job, ra_status status)
 {
     return status != RA_OK && ra_ranks_count(job->comm) > 1 &&
-           (job->alone || job->comm->broken || ra_status_is_of_ranks(status));
+           (job->alone || ra_comm_is_broken(job->comm) || ra_status_is_of_ranks(status));
 }
 
 void ra_job_clear(ra_job *job)

@@ -139,7 +139,7 @@ ra_status ra_ranks_compare(ra_comm *comm, int argc, char **argv)
         ra_log(RA_LOG_ERROR,
                "rank %d on host %s was started with other arguments than rank 0: give all "
                "ranks the same",
-               ra_comm_rank(comm), comm->host);
+               ra_comm_rank(comm), ra_comm_host(comm));
         status = RA_ERR_CONFIG;
     }
     return ra_console_agree(comm, operation, status);
@@ -152,12 +152,12 @@ void ra_ranks_leave(ra_comm *comm)
     /* A rank may come late to the end, with heartbeats: the deadline begins when all are there.
        If one never comes, the job has failed. A communicator that was broken before is left without
        MPI_Finalize. */
-    bool const guarded = waits && !comm->broken;
+    bool const guarded = waits && !ra_comm_is_broken(comm);
     if (guarded) {
         ra_status const status = ra_comm_barrier(comm, "end of the job");
         if (status != RA_OK)
             ra_comm_abort(comm, ra_exit_code(status));
-        guard_begin(&g, "MPI_Finalize", ra_max_i64(comm->timeout_ms, LEAVE_LEAST_MS));
+        guard_begin(&g, "MPI_Finalize", ra_max_i64(ra_comm_timeout_ms(comm), LEAVE_LEAST_MS));
     }
     ra_comm_destroy(comm);
     if (guarded)

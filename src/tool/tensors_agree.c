@@ -54,7 +54,7 @@ static ra_status compare(const ra_tensor_source *source, const ra_comm *comm, ui
                          : ra_file_refuse(ra_tensor_file_path(source->file), NULL,
                                           "give every rank the same file",
                                           "the input of rank %d on host %s is not that of rank 0",
-                                          ra_comm_rank(comm), comm->host);
+                                          ra_comm_rank(comm), ra_comm_host(comm));
 }
 
 ra_status ra_tensor_source_agree(ra_tensor_source *source, ra_comm *comm)

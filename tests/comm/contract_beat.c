@@ -20,7 +20,7 @@ static void work(ra_comm *comm)
 int contract_run_beats(ra_comm *comm)
 {
     int const size = ra_comm_size(comm), rank = ra_comm_rank(comm), worker = size - 1;
-    int64_t const timeout_ms = comm->timeout_ms;
+    int64_t const timeout_ms = ra_comm_timeout_ms(comm);
     int failures = 0;
     unsigned char byte = (unsigned char)rank;
     ra_window window = {0};

@@ -85,7 +85,8 @@ static int sends_and_receives_apart(ra_comm *comm)
     ra_exchange const sending = {"send apart", 0, .send = {to, out, BYTES}};
     ra_exchange const receiving = {"receive apart", 0, .recv = {from, in, BYTES}};
     int failures = 0;
-    bool const in_order = comm->of_host != NULL; /* a send may not wait for a later receive */
+    bool const in_order =
+        ra_comm_of_host(comm) != comm; /* a send may not wait for a later receive */
     for (int send_first = 0; send_first < 2 && !in_order; send_first++) {
         ra_transfer *first = NULL, *second = NULL;
         contract_fill(out, BYTES, rank, to, send_first);
@@ -287,7 +288,7 @@ static int counts_what_it_moves(ra_comm *comm)
 /* Between GPUs they need not progress there. */
 static int some_wait_before_a_collective(ra_comm *comm)
 {
-    if (comm->of_host != NULL)
+    if (ra_comm_of_host(comm) != comm)
         return 0;
     return progresses_in_collectives(comm, false) + progresses_in_collectives(comm, true);
 }

@@ -97,7 +97,7 @@ Test(trace_align, aligns_a_rank_alone_and_passes_failures_on)
     cr_assert_eq(ra_trace_create(pool, 8, -2, &trace), RA_OK);
     cr_assert_eq(ra_comm_create_self(1000, &comm), RA_OK);
     cr_expect_eq(ra_trace_align(trace, comm), RA_OK);
-    comm->broken = true;
+    ra_comm_abort(comm, 5);
     cr_expect_eq(ra_trace_align(trace, comm), RA_ERR_PEER);
     ra_comm_destroy(comm);
     ra_trace_destroy(trace);
