@@ -61,6 +61,7 @@ int64_t ra_comm_host_id(const ra_comm *comm);
 int ra_comm_local_size(const ra_comm *comm);
 /** [size] the host of each rank; hosts count from 0 in the order of their first ranks. Borrowed. */
 const int *ra_comm_hosts(const ra_comm *comm);
+/** The deadline of its waits. */
 int64_t ra_comm_timeout_ms(const ra_comm *comm);
 /** Whether an operation has failed, or ra_comm_abort was called: nothing is tried any more. */
 bool ra_comm_is_broken(const ra_comm *comm);

@@ -352,6 +352,16 @@ void ra_job_mention_variants(const ra_config *config, const ra_options *options,
             config->variants[0]);
 }
 
+/* What others call [batch, heads, seq, head_dim] has four dimensions too, and results. */
+static void mention_axes(const ra_config *config, const ra_comm *comm)
+{
+    if (config->input != NULL && config->seq < config->heads && ra_comm_rank(comm) == 0)
+        ra_console_tell(RA_LOG_WARNING,
+                        "%s: q is read as %d heads of %lld tokens: tensors are "
+                        "[batch, seq, heads, head_dim]",
+                        config->input, config->heads, (long long)config->seq);
+}
+
 ra_status ra_job_prepare(ra_job *job)
 {
     ra_status status = ra_job_load_config(job->options, job->comm, &job->config);
@@ -367,6 +377,7 @@ ra_status ra_job_prepare(ra_job *job)
     if (status == RA_OK) {
         ra_job_mention_sweep(&job->config, job->comm);
         ra_job_mention_variants(&job->config, job->options, job->comm);
+        mention_axes(&job->config, job->comm);
     }
     return status;
 }

@@ -524,6 +524,22 @@ Test(command, a_killed_rank_ends_the_job, .timeout = 300)
     cr_assert_eq(command_folder_entries(), 0, "something was left");
 }
 
+Test(command, more_heads_than_tokens_are_mentioned)
+{
+    static const char others[] = "{" TENSOR("q", "[1,2,8,4]", "0", "256") "," TENSOR(
+        "k", "[1,2,8,4]", "256", "512") "," TENSOR("v", "[1,2,8,4]", "512", "768") "}";
+    write_plain("ours.st", GOOD, 768);
+    write_plain("others.st", others, 768);
+    for (int i = 0; i < 2; i++) {
+        command_run(&result, command_has_mpi() ? 2 : 0,
+                    i == 0 ? "run --quiet --input ours.st" : "run --quiet --input others.st");
+        cr_expect_eq(result.code, 0, "%s", result.err);
+        cr_expect_eq(command_count_lines(result.err, "others.st: q is read as 8 heads of 2 tokens"),
+                     i, "%s", result.err);
+        cr_expect_eq(command_count_lines(result.err, "ringattn: warning:"), i, "%s", result.err);
+    }
+}
+
 /* As mpirun would start it: one rank speaks for all. */
 Test(command, ranks_of_a_build_without_mpi_are_refused_in_one_line)
 {
