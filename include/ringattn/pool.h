@@ -47,7 +47,7 @@ typedef struct ra_ledger_snapshot {
     int64_t current_bytes[RA_MEM_CATEGORY_COUNT];
     int64_t peak_bytes[RA_MEM_CATEGORY_COUNT];    /* each category's own peak */
     int64_t at_peak_bytes[RA_MEM_CATEGORY_COUNT]; /* when the total peaked, with least idle */
-    int64_t alloc_count[RA_MEM_CATEGORY_COUNT];   /* charges since create */
+    int64_t alloc_count[RA_MEM_CATEGORY_COUNT];   /* charges since create; none of idle bytes */
     int64_t reserved_bytes;                       /* = sum of current_bytes */
     int64_t reserved_peak_bytes;                  /* = sum of at_peak_bytes */
     int64_t limit_bytes;                          /* INT64_MAX: none */

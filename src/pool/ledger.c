@@ -107,6 +107,12 @@ bool ra_ledger_promise(ra_ledger *ledger, int64_t bytes)
     return fits;
 }
 
+/* Idle bytes are taken, and left, on the way to what was requested. */
+static void count_locked(ra_ledger *ledger, ra_category category)
+{
+    ledger->now.alloc_count[category] += category != RA_MEM_POOL_IDLE;
+}
+
 static void add_locked(ra_ledger *ledger, ra_category category, int64_t bytes)
 {
     ra_ledger_snapshot *const now = &ledger->now;
@@ -130,7 +136,7 @@ void ra_ledger_settle(ra_ledger *ledger, ra_category category, int64_t bytes, in
     RA_ASSERT(ledger->promised_bytes >= bytes);
     ledger->promised_bytes -= bytes;
     ledger->now.reserved_bytes += bytes;
-    ledger->now.alloc_count[category]++;
+    count_locked(ledger, category);
     add_locked(ledger, category, bytes - idle_bytes);
     add_locked(ledger, RA_MEM_POOL_IDLE, idle_bytes);
     if (ledger->now.reserved_bytes > ledger->now.reserved_peak_bytes)
@@ -161,7 +167,7 @@ void ra_ledger_move(ra_ledger *ledger, ra_category from, ra_category to, int64_t
     RA_ASSERT(bytes >= 0 && bytes <= ledger->now.current_bytes[from]);
     ra_ledger_snapshot *const now = &ledger->now;
     now->current_bytes[from] -= bytes;
-    now->alloc_count[to] += to != RA_MEM_POOL_IDLE;
+    count_locked(ledger, to);
     add_locked(ledger, to, bytes);
     /* Of equal totals the one with less idle bytes tells more. */
     if (now->reserved_bytes == now->reserved_peak_bytes &&

@@ -58,7 +58,7 @@ void ra_pool_times_add(ra_pool_times *times, int64_t ns)
 
 int64_t ra_pool_times_quantile(const ra_pool_times *times, double share)
 {
-    int64_t const wanted = (int64_t)(share * (double)times->total);
+    int64_t const wanted = times->total - (int64_t)((1 - share) * (double)times->total);
     int64_t seen = 0;
     for (int bin = 0; bin < RA_POOL_TIME_BINS; bin++) {
         seen += times->count[bin];

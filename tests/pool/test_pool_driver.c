@@ -100,6 +100,11 @@ Test(pool_driver, serves_from_what_is_idle_and_counts_hits)
     cr_expect_eq(stats.hits, 4);
     cr_expect_eq(stats.count[RA_POOL_ALLOCATED].allocated, 5);
     cr_expect_eq(stats.bytes[RA_POOL_RESERVED].peak, 3 * UNIT);
+    ra_ledger_snapshot now;
+    ra_ledger_read(ledger, &now);
+    for (int i = 0; i < RA_MEM_CATEGORY_COUNT; i++)
+        cr_expect_eq(now.alloc_count[i], i == RA_MEM_WORKSPACE ? 5 : 0, "%s: %lld",
+                     ra_category_name((ra_category)i), (long long)now.alloc_count[i]);
     close_pool();
 }
 

@@ -176,4 +176,11 @@ Test(statistics, time_what_they_are_asked_to)
     cr_assert(p99 >= 990 && p99 <= 990 + 990 / 8, "%lld", (long long)p99);
     ra_pool_times_add(&times, INT64_MAX);
     cr_assert_gt(ra_pool_times_quantile(&times, 1), (int64_t)1 << 40);
+    times = (ra_pool_times){0};
+    for (int64_t ns = 100; ns <= 100000; ns *= 10) /* of four the second, and the slowest */
+        ra_pool_times_add(&times, ns);
+    cr_assert_eq(ra_pool_times_quantile(&times, 0.5), 1023);
+    cr_assert_gt(ra_pool_times_quantile(&times, 0.99), 99999);
+    ra_pool_times_add(&times, 7); /* of five the third */
+    cr_assert_eq(ra_pool_times_quantile(&times, 0.5), 1023);
 }
