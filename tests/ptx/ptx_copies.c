@@ -36,6 +36,8 @@ void ptx_copy(ptx_warp *w, const ptx_instruction *in, uint32_t lanes)
                                  .room = (uint32_t)room,
                                  .bytes = (uint32_t)w->rows[o[3]][lane],
                                  .from = from[lane]};
+        if (piece.bytes > piece.room)
+            ptx_fail(w, in, "copies more than there is room for");
         if (piece.bytes > 0) {
             ptx_read_global(w, in, piece.thread, piece.from, room);
             reading |= UINT32_C(1) << lane;

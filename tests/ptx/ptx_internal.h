@@ -173,7 +173,7 @@ typedef struct ptx_warp {
     int64_t commits, products; /* of wgmma, so far; those under way: */
     int pending_count;
     int32_t fences;   /* of wgmma, so far */
-    int32_t *written; /* per register: how many there had been when it was last written */
+    int32_t *touched; /* per register: how many there had been when it was last read or written */
     ptx_pending pending[PTX_PENDING_MAX];
 } ptx_warp;
 
@@ -359,12 +359,6 @@ void ptx_group_commit(ptx_warp *w);
 void ptx_group_wait(ptx_warp *w, const ptx_instruction *in);
 /** What the block's warps, which have ended, left undone; NULL: nothing. */
 const char *ptx_group_end(const ptx_block *b);
-
-/** Note that a register is written. */
-static inline void ptx_note_register(ptx_warp *w, int row)
-{
-    w->written[row] = w->fences;
-}
 
 /** Note that lanes of a mask wrote all of a register. */
 void ptx_know_all(ptx_warp *w, int row, uint32_t lanes);

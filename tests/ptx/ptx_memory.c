@@ -146,8 +146,6 @@ void ptx_load(ptx_warp *w, const ptx_instruction *in, uint32_t lanes)
         load_shared(w, in, lanes, &p);
     else
         load_other(w, in, lanes, &p);
-    for (int v = 0; v < in->vector; ++v)
-        ptx_note_register(w, in->operands[v]);
     if (p.shared)
         ptx_count_shared(w, p.offset, lanes, bytes);
     else if (in->space != PTX_PARAM)
@@ -214,7 +212,6 @@ void ptx_add(ptx_warp *w, const ptx_instruction *in, uint32_t lanes)
         }
     }
     if (in->returns) {
-        ptx_note_register(w, in->operands[0]);
         ptx_know_all(w, in->operands[0], lanes);
     }
     ptx_count_global(w, p.at, lanes, bytes);
@@ -245,7 +242,6 @@ void ptx_matrices(ptx_warp *w, const ptx_instruction *in)
             }
             w->rows[in->operands[m]][lane] = pair[0] | (uint32_t)pair[1] << 16;
         }
-        ptx_note_register(w, in->operands[m]);
         memset(&w->known[in->operands[m]], known ? UINT8_MAX : 0, sizeof(ptx_known));
     }
     ptx_count_shared(w, at, UINT32_MAX, PTX_PIECE_BYTES);

@@ -45,8 +45,10 @@ static ptx_kernel *find_in(const char *path, int target, const char *name)
 const ptx_kernel *ptx_kernel_find(const char *folder, int target, const char *name)
 {
     static ptx_kernel *kernels;
+    size_t const folder_length = strlen(folder);
     for (const ptx_kernel *k = kernels; k != NULL; k = k->next)
-        if (k->target == target && strcmp(k->name, name) == 0)
+        if (k->target == target && strcmp(k->name, name) == 0 &&
+            strncmp(k->file, folder, folder_length) == 0)
             return k;
     DIR *const files = opendir(folder);
     ptx_kernel *found = NULL;

@@ -42,7 +42,7 @@ static void block_init(const ptx_kernel *k, const ptx_launch *launch, ptx_counts
         b->warps[i] = (ptx_warp){.block = b, .index = i};
         b->warps[i].rows = ptx_zeros((size_t)k->registers, sizeof(ptx_row));
         b->warps[i].known = ptx_zeros((size_t)k->registers, sizeof(ptx_known));
-        b->warps[i].written = ptx_zeros((size_t)k->registers, sizeof(int32_t));
+        b->warps[i].touched = ptx_zeros((size_t)k->registers, sizeof(int32_t));
         b->warps[i].clock = ptx_clock_new(b);
     }
 }
@@ -52,7 +52,7 @@ static void block_fini(ptx_block *b)
     for (int i = 0; i < b->warp_count; ++i) {
         free(b->warps[i].rows);
         free(b->warps[i].known);
-        free(b->warps[i].written);
+        free(b->warps[i].touched);
         free(b->warps[i].clock);
     }
     for (int i = 0; i < PTX_BARRIERS; ++i)

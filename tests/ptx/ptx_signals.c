@@ -75,7 +75,6 @@ static void end_arrival(ptx_block *b, ptx_signal *s)
 
 static void put(ptx_warp *w, int row, uint32_t lanes, uint64_t value)
 {
-    ptx_note_register(w, row);
     for (int lane = 0; lane < PTX_LANES; ++lane)
         if (lanes >> lane & 1)
             w->rows[row][lane] = value;

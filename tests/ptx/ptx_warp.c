@@ -56,7 +56,6 @@ static void put(ptx_warp *w, int row, const uint64_t *values, uint32_t lanes,
                 const ptx_known *known)
 {
     uint64_t *const to = w->rows[row];
-    ptx_note_register(w, row);
     if (lanes == UINT32_MAX) {
         memcpy(to, values, sizeof(ptx_row));
         w->known[row] = *known;
@@ -180,6 +179,7 @@ static void shuffle(ptx_warp *w, const ptx_instruction *in)
     const uint64_t *const value = w->rows[from[0]], *const mask = w->rows[from[1]];
     ptx_row out, valid;
     ptx_expect_known(w, in, from[0], w->alive);
+    ptx_expect_known(w, in, from[1], w->alive);
     for (int i = 0; i < PTX_LANES; ++i) {
         out[i] = value[((in->indexed ? 0 : i) ^ (int)mask[i]) & (PTX_LANES - 1)];
         valid[i] = 1;
@@ -397,6 +397,13 @@ static void count(ptx_warp *w, const ptx_instruction *in)
     counts->barriers += in->kind == PTX_BARRIER;
 }
 
+/* Those of products by a warpgroup go by rules of their own. */
+static void touch_registers(ptx_warp *w, const ptx_instruction *in)
+{
+    for (int i = 0; i < in->count && in->kind != PTX_GROUP_PRODUCT; ++i)
+        w->touched[in->operands[i]] = w->fences;
+}
+
 void ptx_step(ptx_warp *w)
 {
     const ptx_kernel *const k = w->block->kernel;
@@ -406,12 +413,15 @@ void ptx_step(ptx_warp *w)
     if (in->kind >= PTX_SHUFFLE) {
         if (warp_is_here(w)) {
             count(w, in);
+            touch_registers(w, in);
             together(w, in);
         }
         return;
     }
     uint32_t const lanes = taking_part(w, in);
     count(w, in);
+    if (lanes != 0)
+        touch_registers(w, in);
     if (in->kind == PTX_BRANCH) {
         branch(w, in, lanes);
     } else if (in->kind == PTX_RETURN) {
@@ -504,5 +514,5 @@ void ptx_warp_begin(ptx_warp *w)
     w->commits = w->products = 0;
     w->pending_count = 0;
     w->fences = 0;
-    memset(w->written, 0xff, sizeof(*w->written) * (size_t)k->registers);
+    memset(w->touched, 0xff, sizeof(*w->touched) * (size_t)k->registers);
 }

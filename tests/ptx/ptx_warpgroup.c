@@ -32,16 +32,6 @@ static uint32_t columns_of(const ptx_instruction *in)
     return 2 * (uint32_t)in->first;
 }
 
-/* One for all lanes. */
-static uint64_t descriptor_of(const ptx_warp *w, const ptx_instruction *in, int at)
-{
-    const uint64_t *const values = w->rows[in->operands[at]];
-    for (int lane = 1; lane < PTX_LANES; ++lane)
-        if (values[lane] != values[0])
-            ptx_fail(w, in, "lanes multiply different tiles");
-    return values[0];
-}
-
 static operand left_at(const ptx_warp *w, const ptx_instruction *in, uint64_t descriptor)
 {
     uint32_t const first = (uint32_t)(w->index % PTX_GROUP_WARPS * WARP_ROWS);
@@ -108,11 +98,13 @@ static bool is_pending(const ptx_warp *w, int row)
     return false;
 }
 
-/* What a product uses was written before the last wgmma.fence, or by a product. */
+/* "between register access by a thread in the warpgroup and any wgmma.mma_async instruction that
+   accesses the same registers", reads too, a wgmma.fence must be; products need none between them.
+ */
 static void expect_fenced(const ptx_warp *w, const ptx_instruction *in, int row)
 {
-    if (w->written[row] == w->fences)
-        ptx_fail(w, in, "a register was written since wgmma.fence");
+    if (w->touched[row] == w->fences)
+        ptx_fail(w, in, "a register was read or written since wgmma.fence");
 }
 
 static void read_left(ptx_warp *w, const ptx_instruction *in, ptx_pending *p,
@@ -164,14 +156,15 @@ void ptx_group_product_begin(ptx_warp *w, const ptx_instruction *in)
     bool const shared = left_is_shared(in);
     int const scale = shared ? in->first + 2 : in->first + 5;
     operand const right =
-        right_at(w, in, descriptor_of(w, in, shared ? in->first + 1 : in->first + 4));
+        right_at(w, in, ptx_uniform(w, in, shared ? in->first + 1 : in->first + 4));
+    bool const adds = ptx_uniform(w, in, scale) != 0;
     float a[WARP_ROWS][WGMMA_DEPTH], b[WGMMA_DEPTH][COLUMNS_MAX];
     double sums[WARP_ROWS][COLUMNS_MAX] = {{0}};
     const char *misfit = wgmma_misfit(right.descriptor);
     ptx_group_product const mine = {.number = w->products + 1,
                                     .line = in->line,
                                     .right = right.descriptor,
-                                    .left = shared ? descriptor_of(w, in, in->first) : 0};
+                                    .left = shared ? ptx_uniform(w, in, in->first) : 0};
     if (misfit == NULL && shared)
         misfit = wgmma_misfit(mine.left);
     if (misfit != NULL)
@@ -192,7 +185,7 @@ void ptx_group_product_begin(ptx_warp *w, const ptx_instruction *in)
         for (int k = 0; k < WGMMA_DEPTH; ++k)
             for (uint32_t column = 0; column < right.rows; ++column)
                 sums[row][column] += (double)a[row][k] * (double)b[k][column];
-    add_sums(w, in, w->rows[in->operands[scale]][0] != 0, sums);
+    add_sums(w, in, adds, sums);
     for (int s = 0; s < in->first; ++s) /* nobody may read them yet */
         w->known[in->operands[s]] = (ptx_known){{0}};
     *pending_of(w, in) = next;

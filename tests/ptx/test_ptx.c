@@ -94,12 +94,124 @@ Test(ptx, warpgroups_multiply_what_was_published_to_them)
 Test(ptx, what_products_use_is_left_alone_until_they_are_waited_for)
 {
     ptx_trial_expect_end("group_unfenced", "no wgmma.fence came before");
-    ptx_trial_expect_end("group_written", "a register was written since wgmma.fence");
+    ptx_trial_expect_end("group_written", "a register was read or written since wgmma.fence");
     ptx_trial_expect_end("group_overwritten",
                          "writes shared memory that a product under way reads");
     ptx_trial_expect_end("group_touched", "reads a register that was not written");
     ptx_trial_expect_end("group_forgotten", "a product was never waited for");
     ptx_trial_expect_end("group_lonely", "different numbers of products");
+}
+
+#define SUMS                                                                                       \
+    "{%f0, %f1, %f2, %f3, %f4, %f5, %f6, %f7, %f8, %f9, %f10, %f11, %f12, %f13, %f14, %f15, "      \
+    "%f16, %f17, %f18, %f19, %f20, %f21, %f22, %f23, %f24, %f25, %f26, %f27, %f28, %f29, "         \
+    "%f30, %f31}"
+#define MULTIPLY                                                                                   \
+    "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUMS ", %rd3, %rd4, 1, 1, 1, 0, 0;\n"
+#define FENCE  "wgmma.fence.sync.aligned;\n"
+#define COMMIT "wgmma.commit_group.sync.aligned;\n"
+#define WAIT   "wgmma.wait_group.sync.aligned 0;\n"
+
+static void expect_sums(const char *name)
+{
+    (void)ptx_trial_run(name, 1, 1);
+    for (int thread = 0; thread < 128; ++thread) {
+        float sum;
+        memcpy(&sum, &ptx_trial_memory[thread], sizeof(sum));
+        cr_expect_eq(sum, 2 * (2 * 16 * 1 * 2), "%s: thread %d: %g", name, thread, (double)sum);
+    }
+}
+
+Test(ptx, registers_of_products_are_fenced_and_left_alone)
+{
+    static const char fenced[] = "a register was read or written since wgmma.fence";
+    expect_sums("group_registers");
+    ptx_trial_expect_end_edited("group_registers", fenced, FENCE, FENCE "mov.u32 %r10, %r6;\n",
+                                NULL);
+    ptx_trial_expect_end_edited("group_registers", "left operand was written before", COMMIT,
+                                COMMIT "mov.u32 %r10, %r7;\n", NULL);
+    ptx_trial_expect_end_edited("group", "sums were written before it was waited for", COMMIT,
+                                COMMIT "mov.f32 %f0, 0f00000000;\n", NULL);
+    /* Sums are read, and then added to, with or without a fence. */
+    ptx_trial_expect_end_edited("group", fenced, WAIT,
+                                WAIT "add.f32 %f33, %f0, %f31;\n" MULTIPLY COMMIT WAIT, NULL);
+    ptx_trial_expect_end_edited("group", "an address is in no device memory", WAIT,
+                                WAIT "add.f32 %f33, %f0, %f31;\n" FENCE MULTIPLY COMMIT WAIT
+                                     "add.s64 %rd1, %rd1, 512;\n",
+                                NULL);
+    /* The second product, of another group, still adds to them. */
+    ptx_trial_expect_end_edited(
+        "group", "reads a register that was not written", "%rd3, %rd4, 0, 1, 1, 0, 0;\n",
+        "%rd3, %rd4, 0, 1, 1, 0, 0;\n" COMMIT, WAIT, "wgmma.wait_group.sync.aligned 1;\n", NULL);
+    ptx_trial_expect_end_edited("group", "waits while a product is not committed", COMMIT, "",
+                                NULL);
+}
+
+Test(ptx, products_are_of_whole_groups_and_the_same_for_all)
+{
+    static const char first[] = "%rd3, %rd4, 0, 1, 1, 0, 0;";
+    ptx_trial_expect_end_edited("group", "fewer than four warps", ".maxntid 128", ".maxntid 96",
+                                NULL);
+    ptx_trial_expect_end_edited("group", "begun another product", FENCE,
+                                "shr.u32 %r9, %r1, 5;\ncvt.u64.u32 %rd7, %r9;\n"
+                                "shl.b64 %rd7, %rd7, 6;\nadd.s64 %rd4, %rd4, %rd7;\n" FENCE,
+                                NULL);
+    ptx_trial_expect_end_edited("group", "lanes disagree about", FENCE,
+                                "cvt.u64.u32 %rd7, %r4;\nadd.s64 %rd4, %rd4, %rd7;\n" FENCE, NULL);
+    ptx_trial_expect_end_edited("group", "an operand is scaled", first,
+                                "%rd3, %rd4, 0, -1, 1, 0, 0;", NULL);
+    ptx_trial_expect_end_edited("group", "reads a register that was not written", first,
+                                "%rd3, %rd4, %p1, 1, 1, 0, 0;", NULL);
+    ptx_trial_expect_end_edited("group", "lanes disagree about", FENCE,
+                                "setp.eq.s32 %p1, %r4, 0;\n" FENCE, first,
+                                "%rd3, %rd4, %p1, 1, 1, 0, 0;", NULL);
+    ptx_trial_expect_end_edited("group", "multiplies shared memory that was not written",
+                                "st.shared.v4.u32 \t[%r3+8192], {%r7, %r7, %r7, %r7};", "", NULL);
+    /* Each lane for itself would do; what others wrote takes all of a warp. */
+    ptx_trial_expect_end_edited("group_behind", "not published by fence.proxy.async", "fence.proxy",
+                                "setp.eq.s32 %p1, %r4, 0;\n@%p1 fence.proxy", NULL);
+}
+
+Test(ptx, copies_have_their_words_to_themselves)
+{
+    static const char copy[] = "cp.async.ca.shared.global [%r4], [%rd3], 4, %r5;";
+    ptx_trial_expect_end_edited("copy", "that another thread wrote, without a barrier", copy,
+                                "xor.b32 %r7, %r4, 4;\nst.shared.u32 [%r7], %r5;\n"
+                                "cp.async.ca.shared.global [%r4], [%rd3], 4, %r5;",
+                                NULL);
+    ptx_trial_expect_end_edited("copy", "writes shared memory that a copy is on its way to", copy,
+                                "cp.async.ca.shared.global [%r4], [%rd3], 4, %r5;\n"
+                                "st.shared.u32 [%r4], %r5;",
+                                NULL);
+    ptx_trial_expect_end_edited("copy", "copies more than there is room for", "%r5, 4;", "%r5, 8;",
+                                NULL);
+    ptx_trial_expect_end_edited("copy", "some copies are to stay on their way", "wait_group 0",
+                                "wait_group 1", NULL);
+}
+
+Test(ptx, what_lanes_of_one_warp_read_is_read_before_it_is_written)
+{
+    static const char read[] = "ld.shared.u32 \t%r7, [%r6];";
+    static const char line[] = "writes shared memory that another thread read, without a barrier";
+    ptx_trial_expect_end_edited("exchange", line, read,
+                                "ld.shared.u32 %r7, [%r6];\nst.shared.u32 [%r4], %r1;", NULL);
+    /* The word's own thread has read it since, too. */
+    ptx_trial_expect_end_edited("exchange", line, read,
+                                "ld.shared.u32 %r7, [%r6];\nfence.proxy.async.shared::cta;\n"
+                                "ld.shared.u32 %r8, [%r4];\nst.shared.u32 [%r4], %r1;",
+                                NULL);
+    ptx_trial_expect_end_edited("exchange", "an address in shared memory is not aligned",
+                                "st.shared.u32 \t[%r4]", "st.shared.u32 [%r4+2]", NULL);
+    ptx_trial_expect_end_edited("exchange", "an address is beyond the parameter",
+                                "[exchange_param_0]", "[exchange_param_0+8]", NULL);
+}
+
+Test(ptx, what_a_warp_does_together_takes_all_of_it)
+{
+    ptx_trial_expect_end_edited("meet", "is under a condition", "shfl.sync", "@%p1 shfl.sync",
+                                NULL);
+    ptx_trial_expect_end_edited("meet", "lanes that have returned are missing", "$L__BB0_3:\n",
+                                "$L__BB0_3:\n@%p1 ret;\n", NULL);
 }
 
 Test(ptx, blocks_draw_tickets_in_an_order_of_the_seed)

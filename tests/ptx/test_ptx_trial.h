@@ -13,5 +13,8 @@ extern uint32_t ptx_trial_memory[PTX_TRIAL_WORDS];
 ptx_counts ptx_trial_run(const char *name, unsigned blocks, uint64_t seed);
 /** Likewise, expecting that the process ends with a line that has this. */
 void ptx_trial_expect_end(const char *name, const char *line);
+/** Likewise, of the kernel with edits: pairs of a text that it has once, and what is there instead;
+    NULL after the last. */
+void ptx_trial_expect_end_edited(const char *name, const char *line, ...);
 
 #endif
