@@ -66,7 +66,7 @@ ra_pattern_config ra_pattern_config_dense(void);
 typedef struct ra_pattern ra_pattern;
 
 /**
- * Check and copy a configuration for `seq` tokens and `heads` query heads (both >= 1).
+ * Check and copy a configuration for `seq` tokens (1 to 2^60) and `heads` query heads (>= 1).
  *
  * Memory (category tilemap): documents, kept pairs of `list` and `random`, a few dozen bytes per
  * branch and layer; nothing else grows.

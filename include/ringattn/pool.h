@@ -235,7 +235,8 @@ typedef struct ra_pool_config {
      * Most idle bytes that SIZE_CLASS may hold at any moment, in unused segments and in unused
      * parts of others; if the bound is too tight for that, blocks do not share segments. Memory
      * that work on a stream still uses cannot be returned, and may exceed it. 0: automatic, as many
-     * as fit below the highest number of bytes in use so far, so that keeping never raises a peak.
+     * as fit below the highest number of bytes in use so far, so that keeping unused segments never
+     * raises a peak. But a segment that small blocks share stays while one of them is in use.
      */
     int64_t trim_bytes;
     bool measures_time; /* of each allocation, for ra_pool_stats: two clock readings */

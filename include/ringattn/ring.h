@@ -99,7 +99,7 @@ typedef struct ra_ring_config {
     /* After the ring is made, the caller takes the tensors of ra_ring_tensors from the kernel's
        pool: head_groups 0 leaves room for them, but not for what a pool in mode size_class holds
        idle between small blocks. lse_follows: lse too, though no backward pass needs it;
-       follow_bytes: and blocks of so many bytes. */
+       follow_bytes: and blocks of so many bytes, 0 to 2^60 each. */
     bool tensors_follow, lse_follows;
     int64_t follow_bytes[2];
 } ra_ring_config;

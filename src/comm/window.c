@@ -279,5 +279,5 @@ ra_status ra_window_meet(ra_comm *comm, const ra_window *window, const char *ope
         else
             sleep_in(meeting, round, comm->in_flight > 0 ? NAP_IN_FLIGHT_NS : NAP_NS);
     }
-    return RA_OK;
+    return ra_comm_look(comm); /* who comes last may come when others have given up */
 }

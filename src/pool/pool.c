@@ -215,7 +215,8 @@ void ra_pool_free(ra_pool *pool, ra_stream *stream, ra_block *block)
 static bool charge_locked(ra_pool *pool, ra_category category, int64_t bytes)
 {
     ra_ledger *const ledger = pool->config.ledger;
-    pool->keeping->make_room(pool, bytes, bytes);
+    int64_t const room = ra_min_i64(bytes, INT64_MAX / 4); /* sums of it stay in range */
+    pool->keeping->make_room(pool, room, room);
     bool promised = ra_ledger_promise(ledger, bytes);
     if (!promised && pool->keeping->trim_for(pool, bytes) > 0) {
         pool->stats.retries++;

@@ -358,6 +358,9 @@ ra_status ra_predict(const ra_predict_request *request, ra_prediction *predictio
 {
     RA_ASSERT(request->ranks >= 1 && request->ranks <= RA_PREDICT_RANKS_MAX);
     RA_ASSERT(request->ranks_per_node >= 1 && request->tile_rows >= 1);
+    ra_status status = ra_ring_check_config(&request->ring);
+    if (status != RA_OK)
+        return status;
     if (request->ring.dense_mask && ra_predict_is_thin(request)) {
         ra_log(RA_LOG_ERROR,
                "attention.mask: dense_blocks is planned with random blocks of up to %d rows of "
@@ -372,7 +375,7 @@ ra_status ra_predict(const ra_predict_request *request, ra_prediction *predictio
     ra_prediction out = {.exact = true};
     ra_predict_beat(&job);
     choose_followed(&job);
-    ra_status status = predict(&job, &plans, &totals, &times);
+    status = predict(&job, &plans, &totals, &times);
     if (status == RA_OK && request->ring.linear != RA_LINEAR_NONE) {
         ra_predict_linear(&job, &out);
     } else if (status == RA_OK) {

@@ -226,14 +226,12 @@ static ra_status settle_schedule(ra_ring *ring)
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
-static bool can_be_counted(const ra_ring_config *c, const ra_pattern *pattern)
+static bool can_follow(int64_t bytes)
 {
-    return ra_elements_fit(c->batch, c->seq, c->heads, c->dim) &&
-           (c->linear != RA_LINEAR_NONE ||
-            ra_pairs_fit(c->batch, c->seq, c->heads, ra_pattern_branch_count(pattern)));
+    return bytes >= 0 && bytes <= INT64_C(1) << 60;
 }
 
-static ra_status check_config(const ra_ring_config *c, const ra_pattern *pattern)
+ra_status ra_ring_check_config(const ra_ring_config *c)
 {
     bool const shape = c->batch >= 1 && c->seq >= 1 && c->heads >= 1 && c->kv_heads >= 1 &&
                        c->heads % c->kv_heads == 0 && c->dim >= 1 && c->dim <= RA_HEAD_DIM_MAX;
@@ -241,17 +239,32 @@ static ra_status check_config(const ra_ring_config *c, const ra_pattern *pattern
         c->head_groups <= c->kv_heads && c->rounds >= 0 && c->rounds <= RA_ROUNDS_MAX &&
         (c->rounds <= 1 || c->schedule != RA_SCHEDULE_RING) &&
         (size_t)c->schedule <= RA_SCHEDULE_AUTO && (size_t)c->layout <= RA_LAYOUT_AUTO &&
-        (size_t)c->dtype <= RA_BF16 && isfinite(c->scale) && ra_pattern_seq(pattern) == c->seq &&
-        ra_pattern_heads(pattern) == c->heads && can_be_counted(c, pattern))
+        (size_t)c->dtype <= RA_BF16 && isfinite(c->scale) && can_follow(c->follow_bytes[0]) &&
+        can_follow(c->follow_bytes[1]) && ra_elements_fit(c->batch, c->seq, c->heads, c->dim))
         return RA_OK;
     ra_log(RA_LOG_ERROR,
            "ring: batch %lld, seq %lld, heads %d/%d, head_dim %d, dtype %s, scale %g, layout %s, "
-           "schedule %s, comm_buffers %d, head_groups %d, rounds %d and a pattern of seq %lld and "
-           "heads %d do not go together, or are too large to count",
+           "schedule %s, comm_buffers %d, head_groups %d, rounds %d and follow_bytes %lld and %lld "
+           "do not go together, or are too large to count",
            (long long)c->batch, (long long)c->seq, c->heads, c->kv_heads, c->dim,
            ra_dtype_name(c->dtype), (double)c->scale, ra_layout_name(c->layout),
            ra_schedule_name(c->schedule), c->comm_buffers, c->head_groups, c->rounds,
-           (long long)ra_pattern_seq(pattern), ra_pattern_heads(pattern));
+           (long long)c->follow_bytes[0], (long long)c->follow_bytes[1]);
+    return RA_ERR_INVALID;
+}
+
+/* Linear attention counts no pairs. */
+static ra_status check_pattern(const ra_ring_config *c, const ra_pattern *pattern)
+{
+    int64_t const branches = ra_pattern_branch_count(pattern);
+    if (ra_pattern_seq(pattern) == c->seq && ra_pattern_heads(pattern) == c->heads &&
+        (c->linear != RA_LINEAR_NONE || ra_pairs_fit(c->batch, c->seq, c->heads, branches)))
+        return RA_OK;
+    ra_log(RA_LOG_ERROR,
+           "ring: a pattern of seq %lld and heads %d does not go with batch %lld, seq %lld and "
+           "heads %d, or its pairs are too many to count",
+           (long long)ra_pattern_seq(pattern), ra_pattern_heads(pattern), (long long)c->batch,
+           (long long)c->seq, c->heads);
     return RA_ERR_INVALID;
 }
 
@@ -280,7 +293,7 @@ static ra_status make_steps(ra_ring *ring)
     return status == RA_OK ? ra_ring_make_windows(ring) : status;
 }
 
-/* Checks for linear attention, besides check_config. */
+/* Checks for linear attention, besides those above. */
 static ra_status check_linear(const ra_ring_config *c, const ra_kernel *kernel)
 {
     if (c->linear == RA_LINEAR_NONE)
@@ -307,7 +320,9 @@ static ra_status check_linear(const ra_ring_config *c, const ra_kernel *kernel)
 ra_status ra_ring_create(const ra_ring_config *config, const ra_pattern *pattern, ra_comm *comm,
                          ra_kernel *kernel, ra_pool *pool, ra_pool *host_pool, ra_ring **ring_out)
 {
-    ra_status status = check_config(config, pattern);
+    ra_status status = ra_ring_check_config(config);
+    if (status == RA_OK)
+        status = check_pattern(config, pattern);
     if (status == RA_OK)
         status = check_linear(config, kernel);
     if (status != RA_OK)

@@ -258,6 +258,8 @@ RA_CHECKED ra_status ra_ring_make_buffers(ra_ring *ring); /* where from; before 
 RA_CHECKED ra_status ra_ring_make_plans(ra_ring *ring);
 RA_CHECKED ra_status ra_ring_make_memory(ra_ring *ring);
 RA_CHECKED ra_status ra_ring_make_windows(ra_ring *ring);
+/** What of a configuration is wrong whatever the pattern is: RA_ERR_INVALID, and a line. */
+RA_CHECKED ra_status ra_ring_check_config(const ra_ring_config *config);
 ra_stored_grads ra_ring_direct_grads(const ra_ring *ring, const ra_plan *plan);
 void ra_ring_give_plan(ra_ring *ring, ra_plan *plan); /* and its maps; a zeroed one is fine */
 

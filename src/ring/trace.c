@@ -60,11 +60,13 @@ static const struct {
 
 const char *ra_trace_kind_name(ra_trace_kind kind)
 {
+    RA_ASSERT((size_t)kind < RA_TRACE_KIND_COUNT);
     return kinds[kind].name;
 }
 
 ra_trace_track ra_trace_kind_track(ra_trace_kind kind)
 {
+    RA_ASSERT((size_t)kind < RA_TRACE_KIND_COUNT);
     return kinds[kind].track;
 }
 
@@ -76,6 +78,7 @@ const char *ra_trace_track_name(ra_trace_track track)
         [RA_TRACK_GRADS] = "communication: gradients",
         [RA_TRACK_WAITS] = "waits",
     };
+    RA_ASSERT((size_t)track < RA_TRACK_COUNT);
     return names[track];
 }
 

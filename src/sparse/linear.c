@@ -8,6 +8,7 @@ enum { SEGMENT_ROWS_MIN = 4 * RA_LINEAR_CHUNK, TASKS_PER_THREAD = 4 };
 const char *ra_linear_method_name(ra_linear_method method)
 {
     static const char *const names[] = {"chunked", "recurrent", "cumsum"};
+    RA_ASSERT((size_t)method <= RA_LINEAR_CUMSUM);
     return names[method];
 }
 

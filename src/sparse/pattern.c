@@ -283,7 +283,7 @@ ra_status ra_pattern_create(const ra_pattern_config *config, int64_t seq, int32_
     ra_pattern *p;
     ra_status status;
 
-    RA_ASSERT(seq >= 1 && heads >= 1);
+    RA_ASSERT(seq >= 1 && seq <= INT64_C(1) << 60 && heads >= 1);
     if (config->sinks < 0)
         return refuse("sinks: must be at least 0");
     if ((status = check_documents(config, seq)) != RA_OK ||

@@ -11,6 +11,7 @@ enum { SEEN_COUNT = 1024, BUCKETS_MIN = 16, BUCKETS_MAX = 4096 };
 const char *ra_cache_mode_name(ra_cache_mode mode)
 {
     static const char *const names[] = {"off", "lazy", "eager"};
+    RA_ASSERT((size_t)mode <= RA_CACHE_EAGER);
     return names[mode];
 }
 
@@ -112,7 +113,8 @@ static int64_t buckets_for(int64_t entries)
 ra_status ra_pattern_cache_create(const ra_pattern_cache_config *config,
                                   ra_pattern_cache **cache_out)
 {
-    RA_ASSERT(config->entries >= 1 && config->bytes >= 1 && config->memory.ops != NULL);
+    RA_ASSERT((size_t)config->mode <= RA_CACHE_EAGER && config->entries >= 1 &&
+              config->bytes >= 1 && config->memory.ops != NULL);
     ra_pattern_cache *cache = calloc(1, sizeof(*cache));
     if (cache == NULL)
         goto err_no_memory;

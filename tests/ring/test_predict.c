@@ -3,6 +3,7 @@
 #include "ringattn/block_mask.h"
 #include "ringattn/pattern_cache.h"
 #include "ringattn/predict.h"
+#include "support/captured_log.h"
 #include "support/random_pattern.h"
 
 #include <criterion/criterion.h>
@@ -651,4 +652,28 @@ Test(predict, counts_lse_where_it_is_kept)
         ra_prediction_fini(&p);
     }
     ring_job_free(&job);
+}
+
+/* What ra_ring_create refuses whatever the pattern is. */
+Test(predict, refuses_what_no_ring_has)
+{
+    captured_log said;
+    ring_job const job = ring_job_heads(2, 100, 16, 4, 2, RA_F32);
+    ra_predict_request const good = request_for(&job, 1);
+    ra_predict_request bad[] = {good, good, good, good, good, good, good};
+    ra_prediction out;
+    bad[0].ring.kv_heads = 0;
+    bad[1].ring.kv_heads = 3;
+    bad[2].ring.dim = 0;
+    bad[3].ring.dtype = (ra_dtype)7;
+    bad[4].ring.head_groups = -1;
+    bad[5].ring.batch = -1;
+    bad[6].ring.seq = INT64_C(1) << 56;
+    cr_assert_eq(ra_predict(&good, &out), RA_OK);
+    ra_prediction_fini(&out);
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); ++i) {
+        captured_log_begin(&said);
+        cr_expect_eq(ra_predict(&bad[i], &out), RA_ERR_INVALID, "case %d", (int)i);
+        cr_expect_eq(said.errors, 1, "case %d", (int)i);
+    }
 }

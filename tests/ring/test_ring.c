@@ -5,6 +5,7 @@
 #include "ring/ring_tensors.h"
 #include "support/captured_log.h"
 #include "support/oracle.h"
+#include "support/poison_pool.h"
 #include "support/random_pattern.h"
 
 #include <criterion/criterion.h>
@@ -304,10 +305,11 @@ Test(ring, refuses_what_does_not_go_together)
     struct {
         ra_ring_config config;
         const char *part;
-    } cases[] = {{good, "schedule scan"},  {good, "schedule unknown"},  {good, "comm_buffers 3"},
-                 {good, "head_groups 2"},  {good, "rounds 65"},         {good, "schedule ring"},
-                 {good, "layout unknown"}, {good, "dtype unknown"},     {good, "scale nan"},
-                 {good, "scale inf"},      {good, "too large to count"}};
+    } cases[] = {{good, "schedule scan"},  {good, "schedule unknown"},   {good, "comm_buffers 3"},
+                 {good, "head_groups 2"},  {good, "rounds 65"},          {good, "schedule ring"},
+                 {good, "layout unknown"}, {good, "dtype unknown"},      {good, "scale nan"},
+                 {good, "scale inf"},      {good, "too large to count"}, {good, "follow_bytes -1"},
+                 {good, "and 4611"}};
     cases[0].config.schedule = RA_SCHEDULE_SCAN;
     cases[1].config.schedule = (ra_schedule)9;
     cases[2].config.comm_buffers = 3;
@@ -320,6 +322,8 @@ Test(ring, refuses_what_does_not_go_together)
     cases[8].config.scale = NAN;
     cases[9].config.scale = INFINITY;
     cases[10].config.batch = INT64_C(1) << 54;
+    cases[11].config.follow_bytes[0] = -1;
+    cases[12].config.follow_bytes[1] = INT64_C(1) << 62;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); ++i) {
         job.config = cases[i].config;
         captured_log_begin(&said);
@@ -327,9 +331,37 @@ Test(ring, refuses_what_does_not_go_together)
         cr_expect_eq(job.status, RA_ERR_INVALID, "%s", cases[i].part);
         cr_expect_eq(said.errors, 1);
         cr_expect_not_null(strstr(said.line, cases[i].part), "%s", said.line);
-        cr_expect_not_null(strstr(said.line, "a pattern of seq 10 and heads 1"), "%s", said.line);
     }
     ring_job_free(&job);
+}
+
+/* That is seen before anything else is looked at. */
+Test(ring, refuses_a_pattern_of_another_shape)
+{
+    captured_log said;
+    ra_ledger *ledger;
+    ra_pool *pool;
+    ra_pattern *pattern;
+    ra_ring *ring = NULL;
+    enum { SEQ = 100000 };
+    ra_ring_config const good = {.batch = 1, .seq = SEQ, .heads = 1, .kv_heads = 1, .dim = 4};
+    ra_ring_config bad[] = {good, good, good};
+    ra_pattern_config const dense = ra_pattern_config_dense();
+    bad[0].seq = SEQ + 1;
+    bad[1].heads = bad[1].kv_heads = 2;
+    bad[2].batch = INT64_C(1) << 30; /* elements can be counted, pairs cannot */
+    poison_pool_begin(&ledger, &pool);
+    cr_assert_eq(ra_pattern_create(&dense, SEQ, 1, pool, &pattern), RA_OK);
+    for (int i = 0; i < 3; ++i) {
+        captured_log_begin(&said);
+        cr_expect_eq(ra_ring_create(&bad[i], pattern, NULL, NULL, NULL, NULL, &ring),
+                     RA_ERR_INVALID, "case %d", i);
+        cr_expect_eq(said.errors, 1, "case %d", i);
+        cr_expect_not_null(strstr(said.line, "a pattern of seq 100000 and heads 1"), "%s",
+                           said.line);
+    }
+    ra_pattern_destroy(pattern);
+    poison_pool_end(ledger, pool);
 }
 
 /* A group has at least one head of keys. */
