@@ -1,16 +1,18 @@
 /* What is said of repetitions whose times are told: which count for the spread, and when they end.
  */
+#include "comm/local_ranks.h"
 #include "tool/job.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
 #include <time.h>
 
-/* Linked with --wrap for these: time passes in passes alone, for as long as tables say. */
+/* Linked with --wrap for these: time passes in passes alone, for as long as tables say; of each
+   rank, which is a thread, its own. */
 enum { TOLD = 20, WARM_UP_MS = 7000 };
-static const double *forward_told_ms, *backward_told_ms;
-static int warmups_left, forwards, backwards;
-static int64_t passed_ns;
+static _Thread_local const double *forward_told_ms, *backward_told_ms;
+static _Thread_local int warmups_left, forwards, backwards;
+static _Thread_local int64_t passed_ns;
 
 int __real_clock_gettime(clockid_t clock, struct timespec *time);
 int __wrap_clock_gettime(clockid_t clock, struct timespec *time);
@@ -57,29 +59,41 @@ bool __wrap_ra_ring_failed_together(const ra_ring *ring)
     return false;
 }
 
-static void measure(const ra_repeat *repeat, const double *forward_ms, const double *backward_ms,
-                    ra_times times_out[2])
+static ra_status measure_on(ra_comm *comm, const ra_repeat *repeat, const double *forward_ms,
+                            const double *backward_ms, ra_times times_out[2])
 {
     ra_options const options = {0};
-    ra_job job = {.options = &options, .config.backward = backward_ms != NULL};
+    ra_job job = {.options = &options,
+                  .config.backward = backward_ms != NULL,
+                  .comm = comm,
+                  .ring_comm = comm};
     forward_told_ms = forward_ms;
     backward_told_ms = backward_ms;
     warmups_left = repeat->warmup;
     forwards = backwards = 0;
     passed_ns = 0;
-    cr_assert_eq(ra_comm_create_self(1000, &job.comm), RA_OK);
-    job.ring_comm = job.comm;
-    cr_assert_eq(ra_ledger_create(1 << 20, &job.ledger), RA_OK);
+    ra_status status = ra_ledger_create(1 << 20, &job.ledger);
     ra_pool_config const config = {
         .mode = RA_POOL_OFF, .memory = ra_memory_host(), .ledger = job.ledger};
-    cr_assert_eq(ra_pool_create(&config, &job.host_pool), RA_OK);
-    cr_assert_eq(ra_job_time(&job, repeat, &times_out[0], &times_out[1]), RA_OK);
+    if (status == RA_OK)
+        status = ra_pool_create(&config, &job.host_pool);
+    if (status == RA_OK)
+        status = ra_job_time(&job, repeat, &times_out[0], &times_out[1]);
+    ra_pool_destroy(job.host_pool);
+    ra_ledger_destroy(job.ledger);
+    return status;
+}
+
+static void measure(const ra_repeat *repeat, const double *forward_ms, const double *backward_ms,
+                    ra_times times_out[2])
+{
+    ra_comm *comm;
+    cr_assert_eq(ra_comm_create_self(1000, &comm), RA_OK);
+    cr_assert_eq(measure_on(comm, repeat, forward_ms, backward_ms, times_out), RA_OK);
     cr_expect_eq(warmups_left, 0);
     cr_expect_eq(times_out[0].count, forwards);
     cr_expect_eq(backward_ms == NULL ? 0 : times_out[1].count, backwards);
-    ra_pool_destroy(job.host_pool);
-    ra_ledger_destroy(job.ledger);
-    ra_comm_destroy(job.comm);
+    ra_comm_destroy(comm);
 }
 
 static void expect_times(const ra_times *times, int count, double min_ms, double median_ms,
@@ -137,4 +151,23 @@ Test(job_times, are_as_many_as_asked_for_at_most)
         ms[i] = i < 4 ? 1000 : 100 + i;
     measure(&repeat, ms, NULL, times);
     expect_times(&times[0], TOLD, 104, 113.5, 1000, 15.0 / 111.5);
+}
+
+/* By turns each of the ranks is the slowest. */
+static int expect_slowest(ra_comm *comm, void *context)
+{
+    static const double told_ms[2][4] = {{10, 200, 30, 60}, {100, 20, 300, 50}};
+    ra_times times[2];
+    ra_repeat const repeat = {.warmup = 1, .most = 4, .most_ms = INFINITY};
+    int const rank = ra_comm_rank(comm);
+    (void)context;
+    return measure_on(comm, &repeat, told_ms[rank], told_ms[1 - rank], times) != RA_OK ||
+           times[0].count != 4 || fabs(times[0].min_ms - 60) > 1e-6 ||
+           fabs(times[0].median_ms - 150) > 1e-6 || fabs(times[0].max_ms - 300) > 1e-6 ||
+           fabs(times[1].median_ms - 150) > 1e-6;
+}
+
+Test(job_times, of_each_repetition_are_those_of_the_slowest_rank)
+{
+    cr_expect_eq(local_ranks_run(2, 60000, expect_slowest, NULL), 0);
 }
