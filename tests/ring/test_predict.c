@@ -658,7 +658,7 @@ Test(predict, counts_lse_where_it_is_kept)
 Test(predict, refuses_what_no_ring_has)
 {
     captured_log said;
-    ring_job const job = ring_job_heads(2, 100, 16, 4, 2, RA_F32);
+    ring_job job = ring_job_heads(2, 100, 16, 4, 2, RA_F32);
     ra_predict_request const good = request_for(&job, 1);
     ra_predict_request bad[] = {good, good, good, good, good, good, good};
     ra_prediction out;
@@ -676,4 +676,5 @@ Test(predict, refuses_what_no_ring_has)
         cr_expect_eq(ra_predict(&bad[i], &out), RA_ERR_INVALID, "case %d", (int)i);
         cr_expect_eq(said.errors, 1, "case %d", (int)i);
     }
+    ring_job_free(&job);
 }
