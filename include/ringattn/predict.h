@@ -189,12 +189,13 @@ typedef struct ra_prediction {
 
 /**
  * Predict a job. Time and memory grow with ranks, not rows: seconds for 4,096 ranks and 1e9 rows.
+ * Jobs with more pairs than a ring can count are planned, too.
  *
  * @return RA_ERR_CONFIG       what ra_pattern_create refuses, already logged
- *         RA_ERR_INVALID      a configuration that no ring has, whatever its pattern; one line.
- * Jobs with more pairs than a ring can count are planned RA_ERR_UNSUPPORTED  too large to be
- * followed: layout balanced over too many chunks, schedule ring over too many ranks; dilated
- * branches, a dense mask or layout balanced with more rows of random blocks than are drawn; a
+ *         RA_ERR_INVALID      a configuration that no ring has, whatever its pattern; one line
+ *         RA_ERR_UNSUPPORTED  too large to be followed: layout balanced over too many chunks,
+ *                             schedule ring over too many ranks; dilated branches, a dense mask or
+ *                             layout balanced with more rows of random blocks than are drawn; a
  *                             layout that cuts the pattern into too many pieces (striped over some
  *                             hundreds of ranks, where it is strided or much cut); one logged line
  *         RA_ERR_NO_MEMORY
