@@ -73,6 +73,16 @@ Test(ptx, a_copy_is_there_after_it_was_committed_and_waited_for)
     ptx_trial_expect_end("hasty_copy", "reads shared memory that a copy is on its way to");
 }
 
+#define SUMS                                                                                       \
+    "{%f0, %f1, %f2, %f3, %f4, %f5, %f6, %f7, %f8, %f9, %f10, %f11, %f12, %f13, %f14, %f15, "      \
+    "%f16, %f17, %f18, %f19, %f20, %f21, %f22, %f23, %f24, %f25, %f26, %f27, %f28, %f29, "         \
+    "%f30, %f31}"
+#define MULTIPLY                                                                                   \
+    "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUMS ", %rd3, %rd4, 1, 1, 1, 0, 0;\n"
+#define FENCE  "wgmma.fence.sync.aligned;\n"
+#define COMMIT "wgmma.commit_group.sync.aligned;\n"
+#define WAIT   "wgmma.wait_group.sync.aligned 0;\n"
+
 Test(ptx, warpgroups_multiply_what_was_published_to_them)
 {
     for (uint64_t seed = 1; seed < 20; ++seed) {
@@ -85,32 +95,31 @@ Test(ptx, warpgroups_multiply_what_was_published_to_them)
         }
         cr_expect_eq(counts.group_products, 4 * 2);
     }
-    ptx_trial_expect_end("group_unpublished", "not published by fence.proxy.async");
-    ptx_trial_expect_end("group_hasty",
-                         "multiplies shared memory that was written without a barrier");
-    ptx_trial_expect_end("group_misplaced", "does not begin at a multiple of 1,024 bytes");
+    ptx_trial_expect_end_edited("group", "not published by fence.proxy.async",
+                                "fence.proxy.async.shared::cta;", "", NULL);
+    ptx_trial_expect_end_edited("group",
+                                "multiplies shared memory that was written without a barrier",
+                                "bar.sync \t0;", "", NULL);
+    ptx_trial_expect_end_edited("group", "does not begin at a multiple of 1,024 bytes",
+                                "%rd3, 512;", "%rd3, 520;", NULL);
 }
 
 Test(ptx, what_products_use_is_left_alone_until_they_are_waited_for)
 {
-    ptx_trial_expect_end("group_unfenced", "no wgmma.fence came before");
-    ptx_trial_expect_end("group_written", "a register was read or written since wgmma.fence");
-    ptx_trial_expect_end("group_overwritten",
-                         "writes shared memory that a product under way reads");
-    ptx_trial_expect_end("group_touched", "reads a register that was not written");
-    ptx_trial_expect_end("group_forgotten", "a product was never waited for");
-    ptx_trial_expect_end("group_lonely", "different numbers of products");
+    ptx_trial_expect_end_edited("group", "no wgmma.fence came before", FENCE, "", NULL);
+    ptx_trial_expect_end_edited("group", "a register was read or written since wgmma.fence", FENCE,
+                                FENCE "mov.f32 %f0, 0f00000000;\n", NULL);
+    ptx_trial_expect_end_edited("group", "writes shared memory that a product under way reads",
+                                COMMIT, "st.shared.u32 [%r3], %r7;\n" COMMIT, NULL);
+    ptx_trial_expect_end_edited("group", "reads a register that was not written", COMMIT,
+                                "add.f32 %f33, %f0, %f1;\n" COMMIT, NULL);
+    ptx_trial_expect_end_edited("group", "a product was never waited for", WAIT, "",
+                                "add.f32 \t%f33, %f0, %f31;", "", "st.global.f32 \t[%rd6], %f33;",
+                                "", NULL);
+    ptx_trial_expect_end_edited("group", "different numbers of products", FENCE,
+                                "setp.gt.u32 %p1, %r1, 95;\n@%p1 bra $L__BB0_1;\n" FENCE, "\tret;",
+                                "$L__BB0_1:\n\tret;", NULL);
 }
-
-#define SUMS                                                                                       \
-    "{%f0, %f1, %f2, %f3, %f4, %f5, %f6, %f7, %f8, %f9, %f10, %f11, %f12, %f13, %f14, %f15, "      \
-    "%f16, %f17, %f18, %f19, %f20, %f21, %f22, %f23, %f24, %f25, %f26, %f27, %f28, %f29, "         \
-    "%f30, %f31}"
-#define MULTIPLY                                                                                   \
-    "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUMS ", %rd3, %rd4, 1, 1, 1, 0, 0;\n"
-#define FENCE  "wgmma.fence.sync.aligned;\n"
-#define COMMIT "wgmma.commit_group.sync.aligned;\n"
-#define WAIT   "wgmma.wait_group.sync.aligned 0;\n"
 
 static void expect_sums(const char *name)
 {
