@@ -228,10 +228,11 @@ limited() {
     return "$code"
 }
 
-# The line that says why: our error line where there is one, else the last that says anything; of a
-# long one the end, where what hung is named.
+# The line that says why: the one that must not be there, or our error line, where there is one, else
+# the last that says anything; of a long one the end, where what hung is named.
 reason() {
-    grep -a -m 1 -E 'ringattn: error: |^skipped: ' "$1" || skips "$1" || last_words "$1" | tail -c 300
+    { [ -n "$unwanted" ] && grep -a -m 1 -E "$unwanted" "$1"; } ||
+        grep -a -m 1 -E 'ringattn: error: |^skipped: ' "$1" || skips "$1" || last_words "$1" | tail -c 300
 }
 
 # mpirun ends with blocks between rows of dashes. Of these a signal says more than the lines before

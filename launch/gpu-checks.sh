@@ -42,6 +42,7 @@ check_build() {
     offer_libraries
     # Read from the disk while compilers are at work; the first import takes up to half a minute.
     ! wants peers || timeout 100 "$python" -c 'import torch, torch._inductor.compile_fx, triton' >/dev/null 2>&1 &
+    unwanted='^-- tests: left out'
     check 'configure' 60 cmake -S "$root" -B "$build_dir" -G Ninja "${options[@]}" || return
     check 'build' 300 cmake --build "$build_dir" --target ringattn_tool test_kernel_contract_device \
         test_kernel_contract_device_standard test_kernel_order_device test_kernel_rows_device test_devices cuda_bench \

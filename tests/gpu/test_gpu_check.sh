@@ -407,6 +407,14 @@ fake new/src/tool/ringattn 'exit 1'
 run 1 --build "$work/new" --no-build --keep --only ranks --out "$work/elsewhere"
 grep -q '"name": "rows on the device"' "$work/elsewhere/report.json" || fail "rows were lost"
 
+# Without Criterion there would be nothing to check with.
+fake bin/cmake 'echo "-- tests: left out, there is no Criterion"; echo "-- Generating done"'
+run 1 --build "$work/build" --only build
+verdict configure absent
+grep -q 'did not do it: -- tests: left out, there is no Criterion' "$work/build/report/report.md" ||
+    fail "no word of Criterion"
+fake bin/cmake 'exit 0'
+
 # What cannot be configured without is named. (Programs of the system, but for one.)
 mkdir "$work/most"
 ln -s /usr/bin/* "$work/most" 2>/dev/null
