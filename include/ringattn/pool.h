@@ -265,9 +265,9 @@ RA_CHECKED ra_status ra_pool_create(const ra_pool_config *config, ra_pool **pool
 void ra_pool_destroy(ra_pool *pool);
 
 /**
- * Take `bytes` (0 gives an empty block and RA_OK) for `category`; thread-safe. Contents are
- * undefined. `stream` is where the memory is first used: a block last used on another stream is not
- * given out before that use is over.
+ * Take `bytes` (0 gives an empty block and RA_OK) for `category`, any but POOL_IDLE, which is the
+ * pool's own; thread-safe. Contents are undefined. `stream` is where the memory is first used: a
+ * block last used on another stream is not given out before that use is over.
  *
  * With SIZE_CLASS, a request that limit or machine refuse is tried once more after idle segments
  * have been returned; the first refusal is not logged. A hit costs less than 200 ns.

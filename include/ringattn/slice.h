@@ -170,8 +170,8 @@ typedef struct ra_piece_walk {
 /** Put pieces in the order of their first rows. In a set of them global rows can be searched for,
     but no local number, unless they were in that order. Returns their overlap. */
 int64_t ra_row_pieces_sort(ra_row_piece *pieces, int64_t count);
-/** Build from ranges in the order given (copied); empty ranges are left out. Errors as
-    ra_pool_alloc; on failure the set is empty. */
+/** Build from ranges in the order given (copied), of fewer than 2^63 rows in all; empty ranges are
+    left out. Errors as ra_pool_alloc; on failure the set is empty. */
 RA_CHECKED ra_status ra_rowset_init(ra_pool *pool, const ra_range *ranges, int64_t count,
                                     ra_rowset *set_out);
 /** A piece's rows with local numbers in [begin, end); of none the count is 0 or less. */

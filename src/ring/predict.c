@@ -358,6 +358,7 @@ ra_status ra_predict(const ra_predict_request *request, ra_prediction *predictio
 {
     RA_ASSERT(request->ranks >= 1 && request->ranks <= RA_PREDICT_RANKS_MAX);
     RA_ASSERT(request->ranks_per_node >= 1 && request->tile_rows >= 1);
+    RA_ASSERT(request->cache_entries >= 0 && request->pair_bytes >= 0);
     ra_status status = ra_ring_check_config(&request->ring);
     if (status != RA_OK)
         return status;

@@ -162,8 +162,8 @@ static void fill_times(const ra_predict_job *job, ra_prediction *out)
 void ra_predict_linear(ra_predict_job *job, ra_prediction *out)
 {
     const ra_ring_config *c = &job->request->ring;
-    double const forward =
-        2.0 * c->dim * c->dim * (double)c->batch * (double)c->seq * (c->heads + c->kv_heads);
+    double const heads = (double)c->heads + c->kv_heads;
+    double const forward = 2.0 * c->dim * c->dim * (double)c->batch * (double)c->seq * heads;
     fill_memory(job, out);
     out->counted = job->followed_count == job->ranks && job->diagonal == NULL;
     out->sent_bytes = sent_bytes(job);

@@ -44,6 +44,7 @@ ra_status ra_rowset_init(ra_pool *pool, const ra_range *ranges, int64_t count, r
         if (rows.count <= 0)
             continue;
         RA_ASSERT(rows.stride >= 1 && rows.begin >= 0);
+        RA_ASSERT(rows.count <= INT64_MAX - set.row_count);
         set.pieces[set.piece_count++] = (ra_row_piece){rows, set.row_count};
         set.row_count += rows.count;
     }

@@ -186,6 +186,7 @@ CONTRACT(refuses_sizes_that_no_machine_has)
         cr_assert_null(block.data);
         cr_assert_eq(log.count, i + 1);
     }
+    cr_expect_not_null(strstr(log.line, "(4611686018427387904 bytes)"), "%s", log.line);
     close_pool();
 }
 
