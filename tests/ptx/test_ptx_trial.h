@@ -15,6 +15,6 @@ ptx_counts ptx_trial_run(const char *name, unsigned blocks, uint64_t seed);
 void ptx_trial_expect_end(const char *name, const char *line);
 /** Likewise, of the kernel with edits: pairs of a text that it has once, and what is there instead;
     NULL after the last. */
-void ptx_trial_expect_end_edited(const char *name, const char *line, ...);
+__attribute__((sentinel)) void ptx_trial_expect_end_edited(const char *name, const char *line, ...);
 
 #endif
