@@ -118,6 +118,14 @@ Test(ptx, what_products_use_is_left_alone_until_they_are_waited_for)
                                 FENCE "mov.f32 %f0, 0f00000000;\n", NULL);
     ptx_trial_expect_end_edited("group", "writes shared memory that a product under way reads",
                                 COMMIT, "st.shared.u32 [%r3], %r7;\n" COMMIT, NULL);
+    /* A while after its own is over, one warp writes what those of the others read. */
+    ptx_trial_expect_end_edited(
+        "group", "writes shared memory that another thread read, without a barrier", COMMIT,
+        COMMIT "bar.sync 0;\n", WAIT,
+        WAIT "setp.gt.u32 %p1, %r1, 31;\n@%p1 bra $L__BB0_1;\nmov.u32 %r9, 0;\n$L__BB0_2:\n"
+             "add.s32 %r9, %r9, 1;\nsetp.lt.s32 %p2, %r9, 1000;\n@%p2 bra $L__BB0_2;\n"
+             "st.shared.u32 [%r3+8192], %r7;\n$L__BB0_1:\n",
+        NULL);
     ptx_trial_expect_end_edited("group", "reads a register that was not written", COMMIT,
                                 "add.f32 %f33, %f0, %f1;\n" COMMIT, NULL);
     ptx_trial_expect_end_edited("group", "a product was never waited for", WAIT, "",
@@ -220,6 +228,25 @@ Test(ptx, what_lanes_of_one_warp_read_is_read_before_it_is_written)
                                 "st.shared.u32 \t[%r4]", "st.shared.u32 [%r4+2]", NULL);
     ptx_trial_expect_end_edited("exchange", "an address is beyond the parameter",
                                 "[exchange_param_0]", "[exchange_param_0+8]", NULL);
+}
+
+Test(ptx, matrices_are_of_rows_that_were_written)
+{
+    (void)ptx_trial_run("matrices", 1, 1);
+    for (uint32_t lane = 0; lane < 32; ++lane) {
+        uint32_t const sum = 4 * (lane / 4) + 8 + 16 + 24;
+        cr_expect_eq(ptx_trial_memory[lane], sum << 16 | sum);
+    }
+    /* One element is lacking: of a row, and of what each lane gets of that matrix. */
+    ptx_trial_expect_end_edited("matrices", "reads a register that was not written",
+                                "st.shared.v4.u32 \t[%r4], {%r5, %r5, %r5, %r5};",
+                                "st.shared.v2.u32 [%r4], {%r5, %r5};\n"
+                                "st.shared.u32 [%r4+8], %r5;\nst.shared.u16 [%r4+12], %r5;",
+                                NULL);
+    ptx_trial_expect_end_edited("matrices", "that another thread wrote, without a barrier",
+                                "bar.warp.sync \t-1;", "xor.b32 %r4, %r4, 16;", NULL);
+    ptx_trial_expect_end_edited("matrices", "an address in shared memory is not aligned", "[%r4];",
+                                "[%r4+8];", NULL);
 }
 
 Test(ptx, what_a_warp_does_together_takes_all_of_it)
