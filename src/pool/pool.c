@@ -172,8 +172,7 @@ static bool keeper_gives_up(ra_pool *pool)
 ra_status ra_pool_alloc(ra_pool *pool, ra_category category, size_t bytes, ra_stream *stream,
                         ra_block *block_out)
 {
-    ra_refusal refusal = {"the address space",
-                          bytes < INT64_MAX ? (int64_t)bytes : INT64_MAX};
+    ra_refusal refusal = {"the address space", bytes < INT64_MAX ? (int64_t)bytes : INT64_MAX};
     ra_status status = RA_ERR_NO_MEMORY;
     RA_ASSERT(category != RA_MEM_POOL_IDLE);
     *block_out = (ra_block){.category = category};
