@@ -99,15 +99,21 @@ def point_of(command, limit_s):
     try:
         job = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                start_new_session=True)
-        out, err = job.communicate(timeout=limit_s)
-    except subprocess.TimeoutExpired:
-        os.killpg(job.pid, signal.SIGKILL)  # what a prefix has started, too
-        did_not_run(command, f"not done after {limit_s} s")
     except OSError as error:
         did_not_run(command, error.strerror)
+    try:
+        out, err = job.communicate(timeout=limit_s)
+    except BaseException as error:
+        os.killpg(job.pid, signal.SIGKILL)  # what a prefix has started, too
+        if not isinstance(error, subprocess.TimeoutExpired):
+            raise
+        did_not_run(command, f"not done after {limit_s} s")
     if job.returncode != 0:
         did_not_run(command, f"exit {job.returncode}\n{err}")
-    return json.loads(out)["points"][0]
+    try:
+        return json.loads(out)["points"][0]
+    except (ValueError, LookupError, TypeError):
+        did_not_run(command, "wrote no report")
 
 
 def words_of(keys, backward):
@@ -118,7 +124,7 @@ def words_of(keys, backward):
 def run_and_plan(args, keys, backward, ranks):
     words = words_of(keys, backward)
     launcher = ["bash", "-c", START_RANKS, LAUNCH, str(ranks)] if ranks > 1 else []
-    run = point_of(launcher + shlex.split(args.prefix) + [args.ringattn, "run", "--quiet", "--json"]
+    run = point_of(launcher + args.prefix + [args.ringattn, "run", "--quiet", "--json"]
                    + words, args.limit)
     plan = [args.ringattn, "plan", "--quiet", "--json", "--ranks", str(ranks)] + words
     plan += ["--hardware", args.hardware] if args.hardware else []
@@ -163,13 +169,14 @@ def compare_memory(args, rng):
 
 
 def compare_times(args, rng):
-    errors = {}
+    errors, without = {}, 0
     for index in range(args.jobs):
         kind = args.kinds[index % len(args.kinds)]
         keys, backward = draw(rng, kind, 1, args.tokens)
         keys.update({"compute.threads": 1, "job.repeat": 5, "job.warmup": 1, "comm.backend": "self"})
         backward = kind not in ("recurrent", "cumsum")
         run, plan = run_and_plan(args, keys, backward, 1)
+        without += "forward_ms" not in plan
         for name in ("forward_ms", "backward_ms"):
             if name in run and name in plan:
                 ratio = plan[name]["median"] / run[name]["median"]
@@ -182,6 +189,8 @@ def compare_times(args, rng):
         sizes = sorted(abs(x) for x in off)
         print(f"{kind:10} {name:12} {len(off):4} jobs, off {100 * statistics.median(sizes):.0f} % in "
               f"the median, {100 * sizes[-1]:.0f} % at most, bias {100 * statistics.median(off):+.0f} %")
+    if without:
+        print(f"{without} jobs are of kinds whose speed the hardware file does not say")
     return 0
 
 
@@ -198,7 +207,7 @@ def parse():
     parser.add_argument("--tokens", type=int, default=6000, help="at most")
     parser.add_argument("--pool", choices=["size_class", "off"], default="size_class")
     parser.add_argument("--idle", type=int, default=65536, help="bytes of pool_idle that agree")
-    parser.add_argument("--hardware", help="for times; memory is planned without")
+    parser.add_argument("--hardware", help="of times")
     parser.add_argument("--limit", type=int, default=600, help="seconds that a job may take")
     parser.add_argument("--prefix", default="", help="before the command that runs")
     parser.add_argument("--verbose", action="store_true")
@@ -210,6 +219,12 @@ def parse():
         parser.error("--jobs and --ranks are at least 1, --tokens at least 1000")
     if args.what == "times" and not args.hardware:
         parser.error("times: --hardware FILE says how fast the machine is")
+    if args.what == "memory" and args.hardware:
+        parser.error("memory: --hardware is of times")
+    try:
+        args.prefix = shlex.split(args.prefix)
+    except ValueError as error:
+        parser.error(f"--prefix: {error}")
     return args
 
 
