@@ -34,7 +34,7 @@ typedef struct ra_plot_point {
 } ra_plot_point;
 
 typedef struct ra_plot_series {
-    char label[RA_PLOT_LABEL_MAX]; /* variant, swept keys but for the length; cut */
+    char label[RA_PLOT_LABEL_MAX]; /* variant, swept keys but for the length, ranks; cut */
     uint64_t id;                   /* of all of that: another series has another one */
     uint64_t setting_id;           /* series of one setting are compared with its first */
     int compared_with;             /* that series; may be this one */

@@ -75,12 +75,14 @@ static ra_status setting_of(const json_t *point, char setting[RA_PLOT_LABEL_MAX]
     return RA_OK;
 }
 
-/* "variant, head_dim=64". Where there are no variants, settings are compared with each other. */
+/* "variant, head_dim=64, 4 ranks". Where there are no variants, settings are compared with each
+   other. */
 static ra_status series_of(const json_t *point, const char *command, ra_plot_series *series_out)
 {
     ra_plot_series series = {.label = ""};
     char setting[RA_PLOT_LABEL_MAX];
     const char *variant = json_string_value(json_object_get(point, "variant"));
+    json_int_t const ranks = json_integer_value(json_object_get(point, "ranks"));
     ra_status const status = setting_of(point, setting, &series.setting_id);
     if (status != RA_OK)
         return status;
@@ -90,6 +92,11 @@ static ra_status series_of(const json_t *point, const char *command, ra_plot_ser
         label_add(&series, setting);
     if (series.label[0] == '\0')
         label_add(&series, "job");
+    if (ranks > 1) {
+        char text[40];
+        snprintf(text, sizeof(text), "%lld ranks", (long long)ranks);
+        label_add(&series, text);
+    }
     if (strcmp(command, "plan") == 0) /* what was measured is another series */
         label_add(&series, "planned");
     series.id ^= series.setting_id;
@@ -240,6 +247,24 @@ static void savings_set(const ra_plot_series *series, const ra_plot_series *firs
     }
 }
 
+/* Several points of one length are of jobs that no name tells apart. */
+static void mention_twins(const ra_plot_data *data)
+{
+    for (int s = 0; s < data->series_count; s++) {
+        const ra_plot_series *series = &data->series[s];
+        int i = 1;
+        while (i < series->count && series->points[i - 1]->tokens != series->points[i]->tokens)
+            i++;
+        if (i >= series->count)
+            continue;
+        ra_log(RA_LOG_WARNING,
+               "several points of %.0f tokens are of the series '%s': variants or a sweep of one "
+               "report give jobs names of their own",
+               series->points[i]->tokens, series->label);
+        return;
+    }
+}
+
 ra_status ra_plot_read(const char *const *files, int file_count, ra_plot_data *data_out)
 {
     ra_plot_data data = {0};
@@ -256,6 +281,7 @@ ra_status ra_plot_read(const char *const *files, int file_count, ra_plot_data *d
     }
     for (int s = 0; s < data.series_count; s++)
         savings_set(&data.series[s], &data.series[data.series[s].compared_with]);
+    mention_twins(&data);
     if (data.left_out_count > 0)
         ra_log(RA_LOG_WARNING,
                "pictures show the first %d series: %d point%s of others %s left out",

@@ -9,7 +9,8 @@
 typedef struct ra_times {
     double min_ms, median_ms, max_ms;
     int count;
-    double spread; /* (max - min) / median of the last ones, as many as should be steady */
+    double spread; /* (max - min) / median of the last ones, as many as should be steady; NAN: of
+                      one only */
 } ra_times;
 
 typedef struct ra_report {
@@ -70,7 +71,8 @@ void ra_report_categories(int width, const int64_t bytes[RA_MEM_CATEGORY_COUNT])
  * Write all that was measured to `path` (temporary file, rename); NULL: to standard output.
  * @return RA_ERR_IO, RA_ERR_NO_MEMORY; one line was logged
  */
-RA_CHECKED ra_status ra_report_write_json(const ra_report *report, const char *path);
+RA_CHECKED ra_status ra_report_write_json(const ra_report *report, const char *variant,
+                                          const char *path);
 /** The "points" entry of a run; NULL: no memory. */
 json_t *ra_report_to_json(const ra_report *report);
 /** Bytes by the names of their categories. NULL: no memory. */

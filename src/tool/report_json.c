@@ -169,10 +169,10 @@ json_t *ra_report_to_json(const ra_report *report)
     return point;
 }
 
-ra_status ra_report_write_json(const ra_report *report, const char *path)
+ra_status ra_report_write_json(const ra_report *report, const char *variant, const char *path)
 {
-    return ra_json_report("run",
-                          json_pack("{s:o, s:[o]}", "machine", ra_machine_json(), "points",
-                                    ra_report_to_json(report)),
-                          path);
+    json_t *const point =
+        ra_json_extend(ra_report_to_json(report), json_pack("{s:s?}", "variant", variant));
+    return ra_json_report(
+        "run", json_pack("{s:o, s:[o]}", "machine", ra_machine_json(), "points", point), path);
 }

@@ -17,7 +17,8 @@ static ra_status report_write(ra_job *job)
         shown = ra_stdout_check(" the report");
     }
     if (options->json)
-        written = ra_report_write_json(&job->report, options->json_path);
+        written =
+            ra_report_write_json(&job->report, options->source.pick.variant, options->json_path);
     return shown != RA_OK ? shown : written;
 }
 

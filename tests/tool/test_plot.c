@@ -133,6 +133,33 @@ Test(plot, what_is_planned_and_what_was_measured_are_two_series)
     cr_assert(picture_has("r-memory.svg", "lean, 128 tokens"));
 }
 
+/* Names are all that tells jobs apart. */
+Test(plot, jobs_of_one_name_and_length_are_mentioned)
+{
+    file_text("a.json", REPORT(POINT("lean", 64, 2048, "ok")));
+    file_text("b.json", REPORT(POINT("lean", 64, 4096, "ok")));
+    file_text("c.json", REPORT(POINT("other", 64, 4096, "ok") "," POINT("lean", 128, 4096, "ok")));
+    command_run(&result, 0, "plot a.json b.json");
+    cr_expect_eq(result.code, 0, "%s", result.err);
+    cr_expect_not_null(strstr(result.err, "several points of 64 tokens are of the series 'lean'"));
+    command_run(&result, 0, "plot a.json c.json");
+    cr_expect_str_eq(result.err, "");
+}
+
+#define RANKED(ranks, peak)                                                                        \
+    "{\"config\": {\"shape\": {\"seq\": 64}}, \"ranks\": " #ranks ", \"peak_bytes\": " #peak       \
+    ", \"memory_bytes\": {\"qkv\": " #peak "}}"
+
+Test(plot, jobs_of_different_numbers_of_ranks_are_two_series)
+{
+    file_text("1.json", REPORT(RANKED(1, 2048)));
+    file_text("2.json", REPORT(RANKED(2, 1024)));
+    plot_scripts("1.json 2.json --prefix r");
+    cr_expect_str_eq(result.err, "");
+    cr_expect(picture_has("r-memory.svg", "job, 64 tokens"));
+    cr_expect(picture_has("r-memory.svg", "job, 2 ranks, 64 tokens"));
+}
+
 #define SWEPT(variant, dim, seq, peak)                                                             \
     "{\"config\": {\"shape\": {\"seq\": " #seq "}}, \"variant\": \"" variant "\", \"sweep\": "     \
     "{\"shape.head_dim\": " #dim ", \"shape.seq\": " #seq "}, \"peak_bytes\": " #peak "}"
