@@ -65,8 +65,10 @@ static void sample_add(samples *to, const ra_plan_point *point, const json_t *js
 
 static bool is_measured(const json_t *json)
 {
+    const char *const status = json_string_value(json_object_get(json, "status"));
     return json_integer_value(json_object_get(json, "ranks")) == 1 &&
-           json_is_object(json_object_get(json, "forward_ms"));
+           json_is_object(json_object_get(json, "forward_ms")) &&
+           (status == NULL || strcmp(status, "ok") == 0);
 }
 
 static bool is_of_gpu(const json_t *json)
@@ -194,10 +196,11 @@ static double peak_of(const samples *from, ra_dtype dtype)
     double most = 0, fastest = 0;
     for (size_t i = 0; i < from->count; i++) {
         const sample *s = &from->items[i];
-        if (s->dtype == dtype)
+        if (product_dtype(s->work, s->dtype) != dtype)
+            continue;
+        if (s->dtype == dtype) /* what it multiplies in is what its limit is of */
             most = fmax(most, s->peak_tflops);
-        if (product_dtype(s->work, s->dtype) == dtype)
-            fastest = fmax(fastest, s->terms[TERMS - 1] / s->ns * 1e-3);
+        fastest = fmax(fastest, s->terms[TERMS - 1] / s->ns * 1e-3);
     }
     return most > 0 ? most : fastest;
 }

@@ -4,6 +4,7 @@
 #include "job.h"
 #include "job_phases.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 enum { STEADY_MAX = 16 };
@@ -23,6 +24,8 @@ static double spread_of(const double *ms, int count, int window)
     int const taken = window < count ? window : count;
     for (int i = 0; i < taken; i++)
         last[i] = ms[count - taken + i];
+    if (taken < 2)
+        return (double)NAN;
     ra_times const times = ra_times_of(last, taken);
     return times.median_ms > 0 ? (times.max_ms - times.min_ms) / times.median_ms : 0;
 }

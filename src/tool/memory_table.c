@@ -1,6 +1,7 @@
 #include "memory_table.h"
 
 #include "bytes_text.h"
+#include "config_yaml.h"
 
 #include <stdio.h>
 
@@ -58,8 +59,12 @@ static void category_rows(const ra_memory_column *columns, int count, bool of_ho
 void ra_memory_table_print(const ra_memory_column *columns, int count)
 {
     ra_memory_table_begin("memory");
-    for (int i = 0; i < count; i++)
-        printf(" %*.15s", CELL_WIDTH - 1, columns[i].name);
+    for (int i = 0; i < count; i++) {
+        char name[CELL_WIDTH];
+        snprintf(name, sizeof(name), "%s", columns[i].name);
+        ra_text_mend(name);
+        ra_memory_table_cell(name);
+    }
     ra_memory_table_end();
     category_rows(columns, count, false);
     bytes_row("peak", columns, count, false, -1);

@@ -86,6 +86,8 @@ static const char *cell_text(row_kind row, const ra_report *mine, const ra_repor
         snprintf(text, 40, "%.3f", time_ratio(mine, theirs));
         return text;
     case ROW_SPREAD:
+        if (mine->forward.count < 2)
+            return "-";
         snprintf(text, 40, "%.0f %%", 100 * fmax(mine->forward.spread, mine->backward.spread));
         return text;
     case ROW_ALLOCATIONS:

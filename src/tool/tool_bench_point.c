@@ -49,7 +49,9 @@ static ra_status build(ra_bench *bench, ra_job *job, bool *measured_out)
 static void limit_set(const ra_bench *bench, ra_job *job, const ra_limits *before,
                       ra_bench_point *point)
 {
-    ra_dtype const dtype = job->config.dtype;
+    /* On the CPU all kinds but flash multiply in float32. */
+    bool const is_flash = job->config.attention_kind == RA_ATTENTION_FLASH;
+    ra_dtype const dtype = is_flash || job->backend == RA_BACKEND_CUDA ? job->config.dtype : RA_F32;
     if (job->backend == RA_BACKEND_CUDA) {
         const ra_gpu_limits *gpu = &bench->gpu_limits;
         point->limit_tflops = dtype == RA_F32 ? gpu->fma_tflops : gpu->tensor_tflops;

@@ -122,13 +122,14 @@ static void pass_print(const ra_bench *bench, const ra_bench_point *point, bool 
     const ra_times *times = backward ? &report->backward : &report->forward;
     double const rate =
         backward ? ra_report_tflops_backward(report) : ra_report_tflops_forward(report);
-    char text[3][32], bytes[32], share[16] = "-"; /* of a GPU it may not be known */
+    char text[3][32], bytes[32], spread[16] = "-", share[16] = "-"; /* what is not known */
+    if (times->count > 1)
+        snprintf(spread, sizeof(spread), "%.1f%%", 100 * times->spread);
     if (point->limit_tflops > 0)
         snprintf(share, sizeof(share), "%.1f%%", 100 * rate / point->limit_tflops);
-    printf("%-9s %10s %10s %10s %4d %6.1f%% %8.3g %8s", backward ? "backward" : "forward",
+    printf("%-9s %10s %10s %10s %4d %7s %8.3g %8s", backward ? "backward" : "forward",
            ra_duration_text(times->min_ms, text[0]), ra_duration_text(times->median_ms, text[1]),
-           ra_duration_text(times->max_ms, text[2]), times->count, 100 * times->spread, rate,
-           share);
+           ra_duration_text(times->max_ms, text[2]), times->count, spread, rate, share);
     if (bench->variant_count > 1 && point->has_reference)
         printf(" %7.3f %7.3f", point->time_ratio[backward], point->rate_ratio[backward]);
     else if (bench->variant_count > 1)

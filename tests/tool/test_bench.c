@@ -163,13 +163,40 @@ static long end_in_row(const char *text, const char *row, const char *word)
 
 Test(bench, times_have_units_and_end_below_their_names)
 {
-    command_run(&result, 0, "bench --quiet --set shape.seq=16 --set job.repeat=1");
+    command_run(&result, 0, "bench --quiet --set shape.seq=16 --set job.repeat=2");
     cr_assert_eq(result.code, 0, "%s", result.err);
     long const name = end_in_row(result.out, "pass ", " min");
     cr_expect_gt(name, 0, "%s", result.out);
     cr_expect_eq(end_in_row(result.out, "forward ", " ms"), name, "%s", result.out);
     cr_expect_eq(end_in_row(result.out, "pass ", " spread"),
                  end_in_row(result.out, "forward ", "%"), "%s", result.out);
+}
+
+/* All kinds but flash multiply in float32, whatever the tensors are. */
+Test(bench, limits_are_of_the_type_that_a_kind_multiplies_in)
+{
+    static const char *const jobs[] = {"--set shape.dtype=f32",
+                                       "--set shape.dtype=bf16 --set attention.kind=linear"};
+    json_t *roots[2];
+    for (int i = 0; i < 2; i++) {
+        char line[200];
+        snprintf(line, sizeof(line), "--set shape.seq=16 --set job.repeat=1 %s", jobs[i]);
+        roots[i] = bench(0, line, 0);
+    }
+    cr_expect_str_eq(json_string_value(member(first_point(roots[0]), "limit")),
+                     json_string_value(member(first_point(roots[1]), "limit")));
+    json_decref(roots[0]);
+    json_decref(roots[1]);
+}
+
+Test(bench, one_repetition_has_no_spread)
+{
+    json_t *root = bench(0, "--set shape.seq=16 --set job.repeat=1", 0);
+    cr_expect(json_is_null(member(first_point(root), "forward_spread")));
+    json_decref(root);
+    command_run(&result, 0, "bench --quiet --set shape.seq=16 --set job.repeat=1");
+    cr_expect_eq(end_in_row(result.out, "pass ", " spread"),
+                 end_in_row(result.out, "forward ", " -"), "%s", result.out);
 }
 
 /* Points that fail are rows among the others, in the table, in JSON and as values. */
