@@ -14,17 +14,31 @@ int64_t ra_documents_tokens(const ra_pattern_config *pattern)
     return sum;
 }
 
+/* Those that are not empty. */
+static int64_t count_documents(const ra_pattern_config *pattern)
+{
+    int64_t count = 0;
+    for (int64_t i = 0; i < pattern->document_count; i++)
+        count += pattern->documents[i] > 0;
+    return count;
+}
+
+int64_t ra_documents_tokens_max(const ra_pattern_config *pattern)
+{
+    int64_t const count = count_documents(pattern);
+    int64_t const most = count > 0 ? DOCUMENTS_MAX / count * ra_documents_tokens(pattern) - 1 : 0;
+    return count > 0 ? ra_min_i64(INT32_MAX, most) : INT32_MAX;
+}
+
 ra_status ra_documents_repeat(const ra_pattern_config *pattern, int64_t tokens,
                               int64_t **lengths_out, int64_t *count_out)
 {
-    int64_t const sum = ra_documents_tokens(pattern);
-    int64_t left = tokens, count = 0, most = 0;
+    int64_t const sum = ra_documents_tokens(pattern), most = count_documents(pattern);
+    int64_t left = tokens, count = 0;
     *lengths_out = NULL;
     *count_out = 0;
     if (pattern->documents == NULL)
         return RA_OK;
-    for (int64_t i = 0; i < pattern->document_count; i++)
-        most += pattern->documents[i] > 0;
     if (sum < 1) {
         ra_log(RA_LOG_ERROR, "pattern.documents: lengths sum to 0: repeated, they have no token");
         return RA_ERR_CONFIG;

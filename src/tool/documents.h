@@ -7,6 +7,9 @@
 /** Tokens of a pattern's documents; 0: it has none. */
 int64_t ra_documents_tokens(const ra_pattern_config *pattern);
 
+/** The most tokens, up to INT32_MAX, that ra_documents_repeat accepts of a pattern. */
+int64_t ra_documents_tokens_max(const ra_pattern_config *pattern);
+
 /**
  * A pattern's document lengths for `tokens` tokens: its own again and again, the last one cut. The
  * caller frees *lengths_out; NULL: the pattern has no documents.

@@ -60,7 +60,7 @@ static const ra_config_key keys[] = {
 enum { KEY_COUNT = sizeof(keys) / sizeof(keys[0]), PATH_MAX_BYTES = 160 };
 
 /* What a file says that has none of the keys. */
-static const ra_hardware unknown = {.ranks = 1, .workspace_bytes = -1};
+static const ra_hardware unknown = {.workspace_bytes = -1};
 
 /* What is being read; a key may be given once, with dots or in sections. */
 typedef struct reading {

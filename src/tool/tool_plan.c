@@ -129,7 +129,7 @@ static ra_status ranks_take(planner *p)
     const ra_yaml_node *at;
     ra_config_value value = {0};
     char problem[RA_VALUE_PROBLEM_MAX];
-    p->ranks = p->has_hardware ? p->hardware.ranks : ra_ranks_count(p->comm);
+    p->ranks = p->hardware.ranks > 0 ? p->hardware.ranks : ra_ranks_count(p->comm);
     if (node.text == NULL)
         return RA_OK;
     ra_status const status = ra_config_value_read(&key, &node, &value, &at, problem);
@@ -170,11 +170,8 @@ static ra_status prepare(planner *p)
     ra_config_pick const first = {.sweep_point = 1};
     ra_status status = RA_OK;
     p->has_hardware = o->hardware_path != NULL || o->calibrate_path != NULL;
-    p->hardware = (ra_hardware){.name = "this machine",
-                                .ranks = 1,
-                                .ranks_per_node = RA_PREDICT_RANKS_MAX,
-                                .shares_memory = true,
-                                .workspace_bytes = -1};
+    p->hardware =
+        (ra_hardware){.name = "this machine", .shares_memory = true, .workspace_bytes = -1};
     if (o->hardware_path != NULL)
         status = ra_hardware_load(o->hardware_path, &p->hardware);
     if (status == RA_OK && o->calibrate_path != NULL)

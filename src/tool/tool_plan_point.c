@@ -132,12 +132,13 @@ ra_status ra_plan_point_init(ra_plan_point *point, int ranks, const ra_hardware 
                                 "hardware file has: use auto",
                                 ops->name, hardware->compute_capability);
     point->kernel_name = ops->name;
-    int const per_node = hardware != NULL ? hardware->ranks_per_node : ranks;
+    int const known_per_node = hardware != NULL ? hardware->ranks_per_node : 0;
+    int const per_node = known_per_node > 0 ? known_per_node : ranks;
     status = count_threads(point, hardware, per_node < ranks ? per_node : ranks);
     if (status != RA_OK)
         return status;
     ra_kernel_use const use = ra_job_kernel_use(config, ranks, point->threads);
-    int64_t memory =
+    int64_t const memory =
         hardware != NULL && hardware->memory_bytes > 0 ? hardware->memory_bytes : INT64_MAX;
     bool const has_scratch =
         !on_device(point) && hardware != NULL && hardware->workspace_bytes >= 0;
@@ -162,7 +163,7 @@ ra_status ra_plan_point_init(ra_plan_point *point, int ranks, const ra_hardware 
         .pair_bytes = pair_bytes(point),
         .verify_bytes = config->verify ? ra_verify_bytes(config) : 0,
         .io_bytes = ra_job_times_bytes(config->repeat, config->backward),
-        .memory_bytes = config->limit_bytes > 0 ? config->limit_bytes : memory,
+        .memory_bytes = config->limit_bytes > 0 ? ra_min_i64(config->limit_bytes, memory) : memory,
         .hardware = hardware,
         .comm = point->comm};
     point->request.ring = ra_job_ring_config(config, config->repeat);
@@ -217,10 +218,19 @@ ra_status ra_plan_point_predict(ra_plan_point *point)
 
 /* ---- the longest sequence ------------------------------------------------------------------- */
 
+/* What verification works in goes by the rows that it samples. */
+static void set_verify_bytes(ra_predict_request *request, const ra_config *config)
+{
+    request->verify_bytes = config->verify ? ra_verify_bytes(config) : 0;
+    if (!request->on_device) /* there it is in the host's memory */
+        request->ring.follow_bytes[1] = request->verify_bytes;
+}
+
 /* Documents are repeated, as a probe does. The prediction has no times. */
 static ra_status predict_at(const ra_plan_point *point, int64_t seq, ra_prediction *prediction_out)
 {
     ra_predict_request request = point->request;
+    ra_config longer = point->config; /* borrowed from */
     ra_pattern_config pattern = point->config.pattern;
     int64_t *documents, count;
     ra_status status = ra_documents_repeat(&pattern, seq, &documents, &count);
@@ -230,6 +240,8 @@ static ra_status predict_at(const ra_plan_point *point, int64_t seq, ra_predicti
         pattern.documents = documents;
         pattern.document_count = count;
     }
+    longer.seq = seq;
+    set_verify_bytes(&request, &longer);
     request.pattern = &pattern;
     request.ring.seq = seq;
     request.hardware = NULL;
@@ -293,6 +305,7 @@ ra_status ra_plan_point_longest(ra_plan_point *point)
     enum { GUESSES_MAX = 8 }; /* after so many, the gap is halved */
     bracket b = {0};
     int64_t const limit_bytes = point->request.memory_bytes;
+    int64_t const most = ra_documents_tokens_max(&point->config.pattern);
     if (limit_bytes == INT64_MAX) {
         ra_log(RA_LOG_ERROR, "--longest: there is no memory to fit into; give memory.limit, or "
                              "--hardware with its memory");
@@ -303,8 +316,8 @@ ra_status ra_plan_point_longest(ra_plan_point *point)
         return RA_ERR_CONFIG;
     }
     ra_status status = look(point, point->config.seq, &b);
-    while (status == RA_OK && b.high == 0 && b.low < INT32_MAX)
-        status = look(point, ra_min_i64(2 * b.low, INT32_MAX), &b);
+    while (status == RA_OK && b.high == 0 && b.low < most)
+        status = look(point, ra_min_i64(2 * b.low, most), &b);
     for (int i = 0; status == RA_OK && b.high > 0; i++) {
         int64_t const step = ra_max_i64(1, b.low / 1024), gap = b.high - b.low;
         if (gap <= step)

@@ -1,5 +1,6 @@
 /* A prediction as a table for people. */
 #include "bytes_text.h"
+#include "documents.h"
 #include "duration.h"
 #include "report.h"
 #include "tool_plan.h"
@@ -84,9 +85,12 @@ static void memory_print(const ra_plan_point *point)
             p->peak_bytes <= point->request.memory_bytes ? "fits" : "does not fit");
     if (!point->has_longest || point->longest_shown)
         return;
+    bool const is_most = point->longest_seq == ra_documents_tokens_max(&point->config.pattern);
     row("longest", "%12s tokens fit%s, other keys as they are",
         ra_count_text(point->longest_seq, rows),
-        point->longest_seq == INT32_MAX ? ", the most that shape.seq takes" : "");
+        !is_most                          ? ""
+        : point->longest_seq == INT32_MAX ? ", the most that shape.seq takes"
+                                          : ", the most that such documents can be repeated for");
     if (point->longest_seq > 0)
         row("", "%12s in %d head group%s and %d round%s", "", point->longest_head_groups,
             ra_plural(point->longest_head_groups), point->longest_rounds,

@@ -412,6 +412,37 @@ Test(plan, says_that_the_longest_sequence_is_the_longest_of_all)
                        "%s", result.out);
 }
 
+Test(plan, documents_are_repeated_as_often_as_they_can_be)
+{
+    command_run(&result, 0,
+                "plan --longest --set memory.limit=100000G --set compute.threads=1 --set "
+                "shape.seq=4 --set pattern.documents=[4]");
+    cr_expect_eq(result.code, 0, "%s", result.err);
+    cr_expect_not_null(strstr(result.out, " 268,435,455 tokens fit, the most that such documents"),
+                       "%s", result.out);
+}
+
+/* What verification works in is less of a short sequence. */
+Test(plan, the_longest_sequence_is_the_same_from_wherever_it_is_looked_for)
+{
+    static const char *const from[] = {"1", "8", "700"};
+    long long longest[3];
+    for (int i = 0; i < 3; i++) {
+        char line[512];
+        snprintf(line, sizeof(line),
+                 "plan --longest --backward --verify --set shape.heads=4 --set shape.head_dim=16 "
+                 "--set shape.dtype=f32 --set compute.threads=1 --set memory.pool.mode=off --set "
+                 "memory.limit=3M --set shape.seq=%s",
+                 from[i]);
+        json_t *plan = plan_point_of(0, line);
+        longest[i] = integer(plan, "longest_seq");
+        json_decref(plan);
+    }
+    cr_expect_gt(longest[0], 100);
+    cr_expect_eq(longest[0], longest[1]);
+    cr_expect_eq(longest[0], longest[2]);
+}
+
 Test(plan, has_no_longest_sequence_where_not_one_token_fits)
 {
     command_run(&result, 0, "plan --longest --set memory.limit=1KiB");

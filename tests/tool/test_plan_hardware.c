@@ -195,6 +195,47 @@ Test(plan_hardware, learns_nothing_from_points_of_different_threads)
     }
 }
 
+/* Ranks that no file counts are those that were started, on one node. */
+Test(plan_hardware, without_ranks_leaves_them_to_others)
+{
+    static const char machine[] = "memory: 1M\n";
+    command_file_write("m.yaml", machine, strlen(machine));
+    json_t *plan = plan_point_of(2, "plan --hardware m.yaml --set shape.seq=64");
+    cr_expect_eq(integer(plan, "ranks"), command_has_mpi() ? 2 : 1);
+    cr_expect_eq(integer(plan, "sent_network_bytes"), 0);
+    json_decref(plan);
+    plan = plan_point_of(0, "plan --hardware m.yaml --ranks 3 --set shape.seq=64");
+    cr_expect_eq(integer(plan, "ranks"), 3);
+    cr_expect_eq(integer(plan, "sent_network_bytes"), 0);
+    json_decref(plan);
+}
+
+/* A job has to fit both. */
+Test(plan_hardware, its_memory_and_the_limit_both_count)
+{
+    static const char *const limits[] = {"512K", "2M"};
+    static const char machine[] = "memory: 1M\n";
+    command_file_write("m.yaml", machine, strlen(machine));
+    for (int i = 0; i < 2; ++i) {
+        char line[200];
+        snprintf(line, sizeof(line),
+                 "plan --hardware m.yaml --ranks 1 --set shape.seq=64 --set memory.limit=%s",
+                 limits[i]);
+        json_t *plan = plan_point_of(0, line);
+        cr_expect_eq(integer(plan, "limit_bytes"), i == 0 ? 512 << 10 : 1 << 20);
+        json_decref(plan);
+    }
+}
+
+Test(plan_hardware, learns_nothing_from_results_that_were_wrong)
+{
+    static const char bench[] =
+        "{\"points\": [{\"ranks\": 1, \"limit_tflops\": 1, \"status\": \"verification failed\", "
+        "\"config\": {\"shape\": {\"seq\": 1000}}, \"forward_ms\": {\"median\": 1}}]}\n";
+    command_file_write("bench.json", bench, strlen(bench));
+    command_refused(&result, "plan --calibrate bench.json", 3, "no point that was measured");
+}
+
 /* Of a name 63 bytes are taken: here the last is half of a character. */
 Test(plan_hardware, a_machine_whose_name_was_cut_is_one_that_is_read_again)
 {
