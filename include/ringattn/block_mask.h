@@ -64,8 +64,8 @@ void ra_block_mask_fini(ra_pool *pool, ra_block_mask *mask); /* a zeroed one is 
  *
  * The mask's kv lists decide what is live: full blocks become full runs without asking the pattern,
  * partial ones are cut from the pattern's bands, and all others are empty, whatever the pattern
- * says. Tiles end with blocks of queries. The lists of the other direction are for kernels that
- * loop over key blocks; ours loop over queries.
+ * says. Tiles end with blocks of queries. No kernel of ours reads the lists of the other direction:
+ * those that loop over keys go by the map's own index.
  */
 RA_CHECKED ra_status ra_tilemap_init_masked(const ra_map_request *request,
                                             const ra_block_mask *mask, ra_pool *pool,

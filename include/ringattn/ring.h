@@ -34,7 +34,8 @@ typedef struct ra_layout {
     int ranks;
     int64_t chunk;    /* balanced: rows per chunk, else 0 */
     ra_rowset *rows;  /* [ranks] */
-    double imbalance; /* largest rank's live pairs / mean; 1 where nothing is live */
+    double imbalance; /* largest rank's live pairs, of linear attention rows, / mean; 1 where
+                         nothing is live */
     ra_block block;
 } ra_layout;
 

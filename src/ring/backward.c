@@ -212,7 +212,7 @@ static ra_status grads_post(backward_pass *pass, int s)
     size_t const out = ra_ring_grads_bytes(ring, pass->group.kv_count, step->grad_out_rows);
     size_t const in = ra_ring_grads_bytes(ring, pass->group.kv_count, step->grad_in_rows);
     ra_status const status =
-        ra_ring_agree_on_taken(ring, in > 0 ? ra_region_take(ring, &ring->arriving, in) : RA_OK);
+        ra_ring_agree_on_taken(ring, ra_region_take(ring, &ring->arriving, in));
     if (status != RA_OK || in + out == 0 || ring->mode == RA_RING_COMPUTE_ONLY)
         return status;
     size_t const skip = ra_ring_grads_bytes(ring, pass->group.kv_count, step->fetched_first);
@@ -235,10 +235,8 @@ static ra_status compute_partial(backward_pass *pass, int s, const ra_pair_view 
     size_t const bytes = ra_ring_grads_bytes(ring, heads, step->grad_rows);
     size_t const mine = ra_ring_grads_bytes(ring, heads, step->grad_out_rows);
     size_t const skip = ra_ring_grads_bytes(ring, heads, step->fetched_first);
-    ra_status status = RA_OK;
-    if (bytes > 0 || ring->schedule == RA_SCHEDULE_SHARED)
-        status = ra_region_take_shared(ring, RA_OK, partial, bytes);
-    status = ra_ring_agree_on_taken(ring, status);
+    ra_status status =
+        ra_ring_agree_on_taken(ring, ra_region_take_shared(ring, RA_OK, partial, bytes));
     if (status != RA_OK || bytes == 0)
         return status; /* nobody up to here has a live pair with this block */
     if (mine > 0)      /* each member zeroes what it fetched and sends back */

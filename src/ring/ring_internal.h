@@ -323,9 +323,10 @@ RA_CHECKED ra_status ra_linear_backward_group(ra_ring *ring, const ra_ring_tenso
 
 /*
  * Take a region of `bytes` for one step (comm_buffers 0), or find it standing; and give it back.
- * Taking a team's region for one step is collective over all ranks: a failed rank takes part with
- * its status, `mine`; otherwise a failed `mine` is returned at once. Standing regions are buffers;
- * a step's are its workspace, from the pool, which holds what the step before gave back.
+ * Of no bytes a region is left as it is. Taking a team's region for one step is collective over all
+ * ranks: a failed rank takes part with its status, `mine`; otherwise a failed `mine` is returned at
+ * once. Standing regions are buffers; a step's are its workspace, from the pool, which holds what
+ * the step before gave back.
  */
 RA_CHECKED ra_status ra_region_take(ra_ring *ring, ra_region *region, size_t bytes);
 RA_CHECKED ra_status ra_region_take_shared(ra_ring *ring, ra_status mine, ra_region *region,

@@ -304,7 +304,7 @@ int64_t ra_ring_mark_step(const ra_ring *ring, const ra_plan *plan, int s)
 }
 
 /*
- * Per pass: the pass, two barriers around it, three outputs zeroed. Per group: the group, delta,
+ * Per pass: the pass, two barriers around it, three outputs zeroed, delta. Per group: the group,
  * zero twice, store three times, two barriers. Per step: the step, zero, pack, add, three barriers,
  * and sending, receiving and waiting for keys and for gradients; a kernel in forward, and in
  * backward a kernel and a barrier for each turn. Linear attention: the pass, and per group the
@@ -312,7 +312,7 @@ int64_t ra_ring_mark_step(const ra_ring *ring, const ra_plan *plan, int s)
  */
 int64_t ra_ring_trace_bound(const ra_ring *ring)
 {
-    enum { PASS = 6, GROUP = 9, FORWARD_STEP = 8, BACKWARD_STEP = 13, TURN = 2 };
+    enum { PASS = 7, GROUP = 8, FORWARD_STEP = 8, BACKWARD_STEP = 13, TURN = 2 };
     if (ring->schedule == RA_SCHEDULE_SCAN)
         return (1 + 8 * (int64_t)ring->group_count) * (ring->config.backward ? 2 : 1);
     int64_t const steps = ring->plans[0].step_count, turns = ra_ring_team_size(ring);

@@ -76,6 +76,8 @@ static void give_block(ra_ring *ring, ra_block *block)
 
 ra_status ra_region_take(ra_ring *ring, ra_region *region, size_t bytes)
 {
+    if (bytes == 0)
+        return RA_OK;
     if (ring->config.comm_buffers > 0) {
         RA_ASSERT(bytes <= region->block.bytes);
         return RA_OK;
@@ -213,9 +215,7 @@ static ra_status clear_held(ra_ring *ring, ra_status packed, const ra_step *at,
 {
     ra_region *held = &ring->held[ra_keys_slot(ring, step)];
     size_t const bytes = ra_ring_keys_bytes(ring, group->kv_count, at->held_rows);
-    bool const shared = ring->schedule == RA_SCHEDULE_SHARED;
-    ra_status const status =
-        bytes > 0 || shared ? ra_region_take_shared(ring, packed, held, bytes) : packed;
+    ra_status const status = ra_region_take_shared(ring, packed, held, bytes);
     /* With two buffers, step s - 2's rows have been read: all ranks have come to step s - 1. */
     bool const is_free =
         ring->config.comm_buffers == 0 || (ring->config.comm_buffers == 2 && step > 1);
