@@ -26,8 +26,8 @@ const ra_rowset *ra_ring_rows(const ra_ring *ring)
 ra_head_group ra_ring_group_of(const ra_ring_config *c, int32_t count, int32_t group)
 {
     int32_t const ratio = c->heads / c->kv_heads;
-    int32_t const begin = (int32_t)((int64_t)c->kv_heads * group / count);
-    int32_t const end = (int32_t)((int64_t)c->kv_heads * (group + 1) / count);
+    int32_t const begin = (int32_t)ra_share_begin(c->kv_heads, group, count);
+    int32_t const end = (int32_t)ra_share_begin(c->kv_heads, group + 1, count);
     return (ra_head_group){begin * ratio, (end - begin) * ratio, begin, end - begin};
 }
 
@@ -231,6 +231,25 @@ static bool can_follow(int64_t bytes)
     return bytes >= 0 && bytes <= INT64_C(1) << 60;
 }
 
+/* Of linear attention, besides. Its states are of dim + 1 columns. */
+static ra_status check_linear(const ra_ring_config *c)
+{
+    bool const known =
+        (size_t)c->linear <= RA_LINEAR_CAUSAL && (size_t)c->linear_method <= RA_LINEAR_CUMSUM;
+    bool const rows = c->layout == RA_LAYOUT_CONTIGUOUS || c->layout == RA_LAYOUT_AUTO;
+    bool const gradients = !c->backward || c->linear == RA_LINEAR_BIDIRECTIONAL ||
+                           c->linear_method == RA_LINEAR_CHUNKED;
+    bool const stored = c->linear == RA_LINEAR_CAUSAL && c->linear_method == RA_LINEAR_CUMSUM;
+    if (known && rows && gradients && c->schedule == RA_SCHEDULE_AUTO && c->rounds <= 1 &&
+        c->scale == 0 &&
+        ra_elements_fit(c->batch, stored ? c->seq : 1, c->kv_heads, c->dim * (c->dim + 1)))
+        return RA_OK;
+    ra_log(RA_LOG_ERROR, "ring: linear attention takes a kind and a method that there are, layout "
+                         "contiguous or auto, schedule auto, one round, no scale, for gradients "
+                         "the method chunked, and states that are not too large to count");
+    return RA_ERR_INVALID;
+}
+
 ra_status ra_ring_check_config(const ra_ring_config *c)
 {
     bool const shape = c->batch >= 1 && c->seq >= 1 && c->heads >= 1 && c->kv_heads >= 1 &&
@@ -241,7 +260,7 @@ ra_status ra_ring_check_config(const ra_ring_config *c)
         (size_t)c->schedule <= RA_SCHEDULE_AUTO && (size_t)c->layout <= RA_LAYOUT_AUTO &&
         (size_t)c->dtype <= RA_BF16 && isfinite(c->scale) && can_follow(c->follow_bytes[0]) &&
         can_follow(c->follow_bytes[1]) && ra_elements_fit(c->batch, c->seq, c->heads, c->dim))
-        return RA_OK;
+        return c->linear == RA_LINEAR_NONE ? RA_OK : check_linear(c);
     ra_log(RA_LOG_ERROR,
            "ring: batch %lld, seq %lld, heads %d/%d, head_dim %d, dtype %s, scale %g, layout %s, "
            "schedule %s, comm_buffers %d, head_groups %d, rounds %d and follow_bytes %lld and %lld "
@@ -293,28 +312,13 @@ static ra_status make_steps(ra_ring *ring)
     return status == RA_OK ? ra_ring_make_windows(ring) : status;
 }
 
-/* Checks for linear attention, besides those above. */
-static ra_status check_linear(const ra_ring_config *c, const ra_kernel *kernel)
+static ra_status check_kernel(const ra_ring_config *c, const ra_kernel *kernel)
 {
-    if (c->linear == RA_LINEAR_NONE)
+    if (c->linear == RA_LINEAR_NONE || kernel->ops->linear != NULL)
         return RA_OK;
-    if (kernel->ops->linear == NULL) {
-        ra_log(RA_LOG_ERROR, "kernel %s has no linear attention: take another compute.backend",
-               kernel->ops->name);
-        return RA_ERR_UNSUPPORTED;
-    }
-    bool const known =
-        (size_t)c->linear <= RA_LINEAR_CAUSAL && (size_t)c->linear_method <= RA_LINEAR_CUMSUM;
-    bool const rows = c->layout == RA_LAYOUT_CONTIGUOUS || c->layout == RA_LAYOUT_AUTO;
-    bool const gradients = !c->backward || c->linear == RA_LINEAR_BIDIRECTIONAL ||
-                           c->linear_method == RA_LINEAR_CHUNKED;
-    if (known && rows && gradients && c->schedule == RA_SCHEDULE_AUTO && c->rounds <= 1 &&
-        c->scale == 0)
-        return RA_OK;
-    ra_log(RA_LOG_ERROR, "ring: linear attention takes a kind and a method that there are, layout "
-                         "contiguous or auto, schedule auto, one round, no scale, and for "
-                         "gradients the method chunked");
-    return RA_ERR_INVALID;
+    ra_log(RA_LOG_ERROR, "kernel %s has no linear attention: take another compute.backend",
+           kernel->ops->name);
+    return RA_ERR_UNSUPPORTED;
 }
 
 ra_status ra_ring_create(const ra_ring_config *config, const ra_pattern *pattern, ra_comm *comm,
@@ -324,7 +328,7 @@ ra_status ra_ring_create(const ra_ring_config *config, const ra_pattern *pattern
     if (status == RA_OK)
         status = check_pattern(config, pattern);
     if (status == RA_OK)
-        status = check_linear(config, kernel);
+        status = check_kernel(config, kernel);
     if (status != RA_OK)
         return status;
     bool const linear = config->linear != RA_LINEAR_NONE;
@@ -402,7 +406,8 @@ static int64_t full_ring_bytes(const ra_ring *ring)
     int64_t const hops = ra_comm_size(ring->comm) - 1;
     int64_t const keys = (int64_t)ra_ring_keys_bytes(ring, c->kv_heads, c->seq);
     int64_t const grads = (int64_t)ra_ring_grads_bytes(ring, c->kv_heads, c->seq);
-    return hops * (c->backward ? 2 * keys + grads : keys);
+    int64_t const hop = c->backward ? 2 * keys + grads : keys;
+    return hops > 0 && hop > INT64_MAX / hops ? INT64_MAX : hops * hop;
 }
 
 void ra_ring_read_info(const ra_ring *ring, ra_ring_info *info_out)

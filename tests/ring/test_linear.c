@@ -307,7 +307,7 @@ Test(linear, only_cumsum_grows_with_the_length)
 Test(linear, refuses_what_does_not_go_with_it)
 {
     ra_ring_config const good = linear_config(RA_LINEAR_CAUSAL, RA_LINEAR_CHUNKED, 32, 8, RA_F32);
-    ra_ring_config bad[7] = {good, good, good, good, good, good, good};
+    ra_ring_config bad[8] = {good, good, good, good, good, good, good, good};
     captured_log said;
     tensors t;
     bad[0].layout = RA_LAYOUT_STRIPED;
@@ -318,8 +318,10 @@ Test(linear, refuses_what_does_not_go_with_it)
     bad[4].linear = (ra_linear_kind)7;
     bad[5].linear_method = (ra_linear_method)7;
     bad[6].rounds = 2;
+    bad[7].dim = 64; /* tensors can be counted, states of 65 columns cannot */
+    bad[7].batch = INT64_MAX / 64 / good.seq / good.heads / 64;
     tensors_init(&t, &good, 1, 1);
-    for (int i = 0; i < 7; ++i) {
+    for (int i = 0; i < 8; ++i) {
         ring_job job = linear_job(&t, &bad[i], 1, 1);
         captured_log_begin(&said);
         ring_job_run(&job);
