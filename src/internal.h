@@ -65,6 +65,12 @@ static inline int64_t ra_div_ceil(int64_t a, int64_t b)
     return a / b + (a % b > 0);
 }
 
+/* Where part `index` of `n` begins, if they are cut into `parts` even ones: index * n / parts. */
+static inline int64_t ra_share_begin(int64_t n, int64_t index, int64_t parts)
+{
+    return n / parts * index + n % parts * index / parts;
+}
+
 /* To a multiple of `unit`. */
 static inline size_t ra_round_up(size_t bytes, size_t unit)
 {

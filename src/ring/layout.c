@@ -34,16 +34,18 @@ static int64_t count_pairs(const ra_pattern *pattern, ra_range queries, ra_comm 
 
 static ra_status set_contiguous(const ra_layout *layout, int64_t seq, ra_pool *pool, int rank)
 {
-    int64_t const ranks = layout->ranks, begin = seq * rank / ranks;
-    ra_range const rows = {begin, 1, seq * (rank + 1) / ranks - begin};
+    int64_t const begin = ra_share_begin(seq, rank, layout->ranks);
+    ra_range const rows = {begin, 1, ra_share_begin(seq, rank + 1, layout->ranks) - begin};
     return ra_rowset_init(pool, &rows, 1, &layout->rows[rank]);
 }
 
 static ra_status set_zigzag(const ra_layout *layout, int64_t seq, ra_pool *pool, int rank)
 {
     int64_t const pieces = 2 * (int64_t)layout->ranks, last = pieces - 1 - rank;
-    int64_t const begin = seq * rank / pieces, end = seq * (rank + 1) / pieces;
-    int64_t const begin2 = seq * last / pieces, end2 = seq * (last + 1) / pieces;
+    int64_t const begin = ra_share_begin(seq, rank, pieces);
+    int64_t const end = ra_share_begin(seq, rank + 1, pieces);
+    int64_t const begin2 = ra_share_begin(seq, last, pieces);
+    int64_t const end2 = ra_share_begin(seq, last + 1, pieces);
     if (end == begin2) {
         ra_range const rows = {begin, 1, end2 - begin};
         return ra_rowset_init(pool, &rows, 1, &layout->rows[rank]);

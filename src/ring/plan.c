@@ -74,8 +74,8 @@ static ra_status init_round(const team_plan *t, const ra_rowset *rows, int round
     *rows_out = *rows;
     rows_out->block = (ra_block){0};
     return rounds == 1 ? RA_OK
-                       : ra_rowset_slice(t->pool, rows, count * round / rounds,
-                                         count * (round + 1) / rounds, rows_out);
+                       : ra_rowset_slice(t->pool, rows, ra_share_begin(count, round, rounds),
+                                         ra_share_begin(count, round + 1, rounds), rows_out);
 }
 
 /* A round's part of what the members of the team fetch. */

@@ -122,7 +122,8 @@ static ra_status visit_rows_of_blocks(touching *t, int32_t layer, ra_range rows)
     int64_t const readers = striped ? ra_min_i64(t->reader_count, size) : 1;
     ra_status status = RA_OK;
     for (int64_t i = 0; i < looks && status == RA_OK; ++i) {
-        int64_t const from = count * i / looks, to = count * (i + 1) / looks;
+        int64_t const from = ra_share_begin(count, i, looks);
+        int64_t const to = ra_share_begin(count, i + 1, looks);
         int64_t const begin =
             span > count
                 ? from
@@ -184,7 +185,8 @@ static ra_status visit_piece(touching *t, int32_t layer, ra_range rows)
     int64_t const parts =
         ra_min_i64(rows.count, ra_max_i64(visits / RA_PREDICT_SPARED / ra_max_i64(each, 1), 1));
     for (int64_t i = 0; i < parts && status == RA_OK; ++i) {
-        int64_t const begin = rows.count * i / parts, end = rows.count * (i + 1) / parts;
+        int64_t const begin = ra_share_begin(rows.count, i, parts);
+        int64_t const end = ra_share_begin(rows.count, i + 1, parts);
         t->stretch = rows.stride * ra_max_i64(0, end - begin - look);
         status = visit(t, layer,
                        (ra_range){rows.begin + rows.stride * begin, rows.stride,

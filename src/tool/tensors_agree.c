@@ -27,7 +27,7 @@ static ra_status add_tensor(const ra_tensor_file *file, const ra_tensor_info *in
     *hash = add_bytes(*hash, info->shape, (size_t)info->dims * sizeof(info->shape[0]));
     *hash = add_bytes(*hash, info->dtype, strlen(info->dtype));
     for (int i = 0; i < (rest > 0 ? SAMPLES : 1); ++i) {
-        int64_t const offset = rest / (SAMPLES - 1) * i + rest % (SAMPLES - 1) * i / (SAMPLES - 1);
+        int64_t const offset = ra_share_begin(rest, i, SAMPLES - 1);
         ra_status const status = ra_tensor_read(file, info, offset, data, (size_t)bytes);
         if (status != RA_OK)
             return status;

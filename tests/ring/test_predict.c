@@ -654,13 +654,35 @@ Test(predict, counts_lse_where_it_is_kept)
     ring_job_free(&job);
 }
 
+/* Where ranks begin is counted without passing what 64 bits hold. */
+Test(predict, rows_of_the_longest_sequences_are_dealt)
+{
+    enum { RANKS = 4096 };
+    ring_job job = ring_job_heads(1, 100, 1, 1, 1, RA_F32);
+    ra_predict_request request = request_for(&job, 1);
+    ra_pattern_config const dense = ra_pattern_config_dense();
+    ra_prediction p;
+    request.ranks = RANKS;
+    request.pattern = &dense;
+    request.ring.seq = INT64_C(1) << 52;
+    request.ring.linear = RA_LINEAR_BIDIRECTIONAL;
+    request.ring.layout = RA_LAYOUT_CONTIGUOUS;
+    request.ring.schedule = RA_SCHEDULE_AUTO;
+    request.ring.scale = 0;
+    request.ring.backward = false;
+    cr_assert_eq(ra_predict(&request, &p), RA_OK);
+    cr_expect_eq(p.rows, request.ring.seq / RANKS);
+    ra_prediction_fini(&p);
+    ring_job_free(&job);
+}
+
 /* What ra_ring_create refuses whatever the pattern is. */
 Test(predict, refuses_what_no_ring_has)
 {
     captured_log said;
     ring_job job = ring_job_heads(2, 100, 16, 4, 2, RA_F32);
     ra_predict_request const good = request_for(&job, 1);
-    ra_predict_request bad[] = {good, good, good, good, good, good, good};
+    ra_predict_request bad[] = {good, good, good, good, good, good, good, good, good, good};
     ra_prediction out;
     bad[0].ring.kv_heads = 0;
     bad[1].ring.kv_heads = 3;
@@ -669,6 +691,11 @@ Test(predict, refuses_what_no_ring_has)
     bad[4].ring.head_groups = -1;
     bad[5].ring.batch = -1;
     bad[6].ring.seq = INT64_C(1) << 56;
+    bad[7].ring.linear = (ra_linear_kind)7;
+    bad[8].ring.linear = RA_LINEAR_CAUSAL;
+    bad[8].ring.linear_method = (ra_linear_method)9000000;
+    bad[9].ring.linear = RA_LINEAR_BIDIRECTIONAL;
+    bad[9].ring.layout = RA_LAYOUT_STRIPED;
     cr_assert_eq(ra_predict(&good, &out), RA_OK);
     ra_prediction_fini(&out);
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); ++i) {

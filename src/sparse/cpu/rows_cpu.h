@@ -13,8 +13,7 @@ typedef struct row_share {
 
 static inline row_share share_of(int64_t rows, int index, int count)
 {
-    return (row_share){rows / count * index + rows % count * index / count,
-                       rows / count * (index + 1) + rows % count * (index + 1) / count};
+    return (row_share){ra_share_begin(rows, index, count), ra_share_begin(rows, index + 1, count)};
 }
 
 static void delta_thread(const ra_kernel_shape *shape, int64_t q_rows, const ra_view *out,
