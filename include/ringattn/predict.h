@@ -188,7 +188,8 @@ typedef struct ra_prediction {
 } ra_prediction;
 
 /**
- * Predict a job. Time and memory grow with ranks, not rows: seconds for 4,096 ranks and 1e9 rows.
+ * Predict a job. Time and memory grow with ranks, not rows: seconds for 4,096 ranks and 1e9 rows,
+ * but with rows where dilated branches need some rows of an owner and not others.
  * Jobs with more pairs than a ring can count are planned, too.
  *
  * @return RA_ERR_CONFIG       what ra_pattern_create refuses, already logged

@@ -87,8 +87,7 @@ static ra_status choose_schedule(ra_predict_job *job)
 /* Where groups differ in what they pack, each has a plan. */
 static bool has_plans_by_group(const ra_predict_job *job)
 {
-    return ra_pattern_differs_by_head(job->pattern) &&
-           (job->schedule != RA_SCHEDULE_SHARED || job->teams.count > 1);
+    return job->teams.count > 1 && ra_pattern_differs_by_head(job->pattern);
 }
 
 static int64_t plan_array_bytes(const ra_predict_job *job, int32_t groups)

@@ -165,6 +165,8 @@ void ra_predict_free_rows(ra_predict_job *job);
 RA_CHECKED ra_status ra_predict_touch(ra_predict_job *job, ra_heads heads, int reader, int count,
                                       ra_need *needs);
 RA_CHECKED ra_status ra_predict_list(ra_predict_job *job, ra_need *needs);
+/** All rows of a set, piece by piece. The caller frees the items. */
+RA_CHECKED ra_status ra_predict_need_all(const ra_rowset *rows, ra_need *need_out);
 void ra_predict_free_needs(ra_need *needs, int count);
 /* Both, into an array taken here; to be freed whatever is returned. */
 RA_CHECKED ra_status ra_predict_needs_of(ra_predict_job *job, ra_heads heads, int reader, int count,

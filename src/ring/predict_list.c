@@ -197,16 +197,50 @@ static ra_status list_strided(ra_need *need, const ra_rowset *owner)
     return status;
 }
 
+ra_status ra_predict_need_all(const ra_rowset *rows, ra_need *need_out)
+{
+    *need_out = (ra_need){.row_count = rows->row_count, .piece_count = rows->piece_count};
+    for (int64_t i = 0; i < rows->piece_count; ++i) {
+        ra_range const piece = {rows->pieces[i].first, 1, rows->pieces[i].rows.count};
+        ra_status const status = ra_predict_push_range(need_out, piece);
+        if (status != RA_OK)
+            return status;
+    }
+    return RA_OK;
+}
+
+/* All rows of an owner whose pieces are long enough to be listed at stride 1. */
+static bool is_whole(const ra_need *need, const ra_rowset *owner, int64_t row_count)
+{
+    bool whole = row_count == owner->row_count;
+    for (int64_t i = 0; i < owner->piece_count && whole; ++i)
+        whole = owner->pieces[i].rows.count >= 4 * need->common;
+    return whole;
+}
+
+static ra_status list_whole(ra_need *need, const ra_rowset *owner)
+{
+    ra_need all;
+    ra_status const status = ra_predict_need_all(owner, &all);
+    all.common = need->common;
+    free(need->items);
+    *need = all;
+    return status;
+}
+
 static ra_status list(ra_predict_job *job, int owner, ra_need *need)
 {
     const ra_rowset *rows = &job->rows[owner];
-    bool unit = true;
+    bool unit = true, even = true; /* ranges of one stride are disjoint once they are in order */
     int64_t sum = 0;
     put_in_order(need);
     for (int64_t i = 0; i < need->count; ++i) {
         unit = unit && need->items[i].stride == 1;
+        even = even && need->items[i].stride == need->items[0].stride;
         sum += need->items[i].count;
     }
+    if (even && is_whole(need, rows, sum))
+        return list_whole(need, rows);
     if (unit && need->common <= 1)
         return ra_predict_list_unit(need, rows);
     if (rows->row_count <= BITMAP_ROWS_MAX)
@@ -244,7 +278,8 @@ ra_status ra_predict_need_of_round(const ra_predict_job *job, const ra_need *nee
     int64_t all = 0, first = 0;
     for (int64_t i = 0; i < need->count; ++i)
         all += need->items[i].count;
-    int64_t const begin = all * round / rounds, end = all * (round + 1) / rounds;
+    int64_t const begin = ra_share_begin(all, round, rounds);
+    int64_t const end = ra_share_begin(all, round + 1, rounds);
     for (int64_t i = 0; i < need->count && status == RA_OK; first += need->items[i++].count) {
         ra_range const r = need->items[i];
         int64_t const from = ra_max_i64(begin - first, 0), to = ra_min_i64(end - first, r.count);
@@ -253,9 +288,9 @@ ra_status ra_predict_need_of_round(const ra_predict_job *job, const ra_need *nee
     }
     /* Of random blocks, items are all that may be there. */
     bool const exact = need->row_count == all && need->piece_count == need->count;
-    part.row_count =
-        exact ? end - begin
-              : need->row_count * (round + 1) / rounds - need->row_count * round / rounds;
+    part.row_count = exact ? end - begin
+                           : ra_share_begin(need->row_count, round + 1, rounds) -
+                                 ra_share_begin(need->row_count, round, rounds);
     part.piece_count = exact ? part.count : ra_div_ceil(need->piece_count, rounds);
     *part_out = part;
     return status;

@@ -12,21 +12,20 @@ enum { DEAL_CHUNKS_MAX = 16384, AREA_CHUNK = 256, AREA_LOOKS = 256, ALL_LOOKS = 
 
 ra_status ra_predict_take(void *pointer_out, int64_t count, size_t item_bytes)
 {
-    void **pointer = pointer_out;
-    *pointer = calloc((size_t)ra_max_i64(count, 1), item_bytes);
-    if (*pointer != NULL)
-        return RA_OK;
-    return ra_refuse_memory("a prediction");
+    void *const taken = calloc((size_t)ra_max_i64(count, 1), item_bytes);
+    memcpy(pointer_out, &taken, sizeof(taken)); /* a pointer of any type */
+    return taken != NULL ? RA_OK : ra_refuse_memory("a prediction");
 }
 
 ra_status ra_predict_grow(void *array, int64_t *room, size_t item_bytes)
 {
-    void **pointer = array;
     int64_t const wanted = *room > 0 ? 2 * *room : 16;
-    void *larger = realloc(*pointer, (size_t)wanted * item_bytes);
-    if (larger == NULL)
+    void *items;
+    memcpy(&items, array, sizeof(items));
+    items = realloc(items, (size_t)wanted * item_bytes);
+    if (items == NULL)
         return ra_refuse_memory("a prediction");
-    *pointer = larger;
+    memcpy(array, &items, sizeof(items));
     *room = wanted;
     return RA_OK;
 }
@@ -39,14 +38,10 @@ ra_status ra_predict_push(void *array, int64_t *count, int64_t *room, const void
         if (status != RA_OK)
             return status;
     }
-    void *const *items = array; /* as ra_predict_grow left it */
-    memcpy((char *)*items + (size_t)(*count)++ * item_bytes, item, item_bytes);
+    void *items;
+    memcpy(&items, array, sizeof(items));
+    memcpy((char *)items + (size_t)(*count)++ * item_bytes, item, item_bytes);
     return RA_OK;
-}
-
-static int64_t round_up(int64_t bytes, int64_t unit)
-{
-    return ra_div_ceil(bytes, unit) * unit;
 }
 
 int64_t ra_predict_bounded(double bytes)
@@ -62,15 +57,16 @@ int64_t ra_predict_round(const ra_predict_job *job, int64_t bytes)
         return ra_predict_round_host(job, bytes);
     if (r->pool == RA_POOL_SIZE_CLASS)
         return (int64_t)ra_pool_class_bytes((size_t)bytes);
-    return round_up(bytes,
-                    bytes < GPU_GRANULE || r->pool == RA_POOL_DRIVER ? GPU_LINE : GPU_GRANULE);
+    return (int64_t)ra_round_up(
+        (size_t)bytes, bytes < GPU_GRANULE || r->pool == RA_POOL_DRIVER ? GPU_LINE : GPU_GRANULE);
 }
 
 int64_t ra_predict_round_buffer(const ra_predict_job *job, int64_t bytes)
 {
     const ra_predict_request *r = job->request;
     bool const apart = r->buffer_unit_bytes > 0 && r->ring.comm_buffers > 0 && job->ranks > 1;
-    return apart ? round_up(bytes, r->buffer_unit_bytes) : ra_predict_round(job, bytes);
+    return apart ? (int64_t)ra_round_up((size_t)bytes, (size_t)r->buffer_unit_bytes)
+                 : ra_predict_round(job, bytes);
 }
 
 int64_t ra_predict_round_host(const ra_predict_job *job, int64_t bytes)
@@ -128,7 +124,8 @@ static double area_of(ra_predict_job *job, ra_range rows, int64_t looks)
         return ra_predict_area(job, rows);
     double sum = 0;
     for (int64_t i = 0; i < looks; ++i) {
-        int64_t const begin = rows.count * i / looks, end = rows.count * (i + 1) / looks;
+        int64_t const begin = ra_share_begin(rows.count, i, looks);
+        int64_t const end = ra_share_begin(rows.count, i + 1, looks);
         int64_t const middle = begin + (end - begin - look) / 2;
         ra_range const part = {rows.begin + rows.stride * middle, rows.stride, look};
         sum += ra_predict_area(job, part) * (double)(end - begin) / (double)look;
@@ -156,7 +153,8 @@ static ra_status count_halves(ra_predict_job *job)
         return RA_OK;
     ra_status const status = ra_predict_take(&job->halves, halves, sizeof(*job->halves));
     for (int64_t i = 0; i < halves && status == RA_OK; ++i) {
-        int64_t const begin = n * i / halves, end = n * (i + 1) / halves;
+        int64_t const begin = ra_share_begin(n, i, halves);
+        int64_t const end = ra_share_begin(n, i + 1, halves);
         job->halves[i] = area_of(job, (ra_range){begin, 1, end - begin}, looks);
         job->area += job->halves[i];
     }
@@ -314,7 +312,7 @@ static ra_status choose(ra_predict_job *job)
         if (best_rows == 0 && best_imbalance <= RA_LAYOUT_IMBALANCE)
             break; /* none sends less */
     }
-    return set_rows(job, (ra_layout_kind)best);
+    return (int)job->layout.kind == best ? RA_OK : set_rows(job, (ra_layout_kind)best);
 }
 
 ra_status ra_predict_layout(ra_predict_job *job)

@@ -139,19 +139,6 @@ static const ra_need *need_of_team(const planning *p, int rank, int distance)
     return &p->needs[asked][same];
 }
 
-/* All rows of an owner. */
-static ra_status need_all(const ra_rowset *rows, ra_need *need_out)
-{
-    *need_out = (ra_need){.row_count = rows->row_count, .piece_count = rows->piece_count};
-    for (int64_t i = 0; i < rows->piece_count; ++i) {
-        ra_range const piece = {rows->pieces[i].first, 1, rows->pieces[i].rows.count};
-        ra_status const status = ra_predict_push_range(need_out, piece);
-        if (status != RA_OK)
-            return status;
-    }
-    return RA_OK;
-}
-
 /* What a rank's team holds of some owners: in step 0 its own rows, then what it fetches in a round.
  */
 static ra_status hold_of(const planning *p, int rank, const int *owners, int count, int round,
@@ -161,7 +148,7 @@ static ra_status hold_of(const planning *p, int rank, const int *owners, int cou
     ra_need *parts = NULL;
     ra_status status = ra_predict_take(&parts, count, sizeof(*parts));
     for (int k = 0; k < count && status == RA_OK; ++k)
-        status = s == 0 ? need_all(&p->job->rows[owners[k]], &parts[k])
+        status = s == 0 ? ra_predict_need_all(&p->job->rows[owners[k]], &parts[k])
                         : ra_predict_need_of_round(p->job, &of_team[owners[k]], round, &parts[k]);
     if (status == RA_OK)
         status = hold(p, rank, owners, count, parts, plan, s);

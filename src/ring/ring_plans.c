@@ -22,10 +22,10 @@ static ra_plan_request request_for(const ra_ring *ring, ra_heads heads)
                              .tile_rows = ring->kernel->ops->tile_rows(c->dtype, c->dim)};
 }
 
-/* Packed keys differ by what the group's heads need; shared ones are never packed. */
+/* Packed keys differ by what the group's heads need; those of one team are never packed. */
 static int32_t plans_for(const ra_ring *ring, int64_t groups)
 {
-    bool const packs = ring->schedule != RA_SCHEDULE_SHARED || ring->teams.count > 1;
+    bool const packs = ring->teams.count > 1;
     return packs && ra_pattern_differs_by_head(ring->pattern) ? (int32_t)groups : 1;
 }
 

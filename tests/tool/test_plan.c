@@ -252,8 +252,11 @@ Test(plan, gives_a_limit_that_chosen_rounds_keep)
 Test(plan, follows_a_thousand_million_tokens_on_4096_ranks)
 {
     static const char *const patterns[] = {
-        "--set pattern.causal=true", "--set pattern.window.left=4095 --set pattern.causal=true",
+        "--set pattern.causal=true",
+        "--set pattern.window.left=4095 --set pattern.causal=true",
         "--set 'pattern.dilated.segments=[65536,1048576]' --set 'pattern.dilated.rates=[1,16]'",
+        "--set 'pattern.dilated.segments=[1000000000]' --set 'pattern.dilated.rates=[8]' "
+        "--set ring.layout=contiguous",
         "--set pattern.blocks.kind=dilated_sparse --set pattern.blocks.size=256",
         "--set pattern.blocks.kind=local_window --set pattern.blocks.size=256"};
     for (size_t i = 0; i < sizeof(patterns) / sizeof(patterns[0]); i++) {
