@@ -130,6 +130,11 @@ cudaError_t cudaGetDeviceCount(int *count)
     return standin_leave(error);
 }
 
+static int is_there(int device)
+{
+    return device >= 0 && device < standin.device_count;
+}
+
 static int shared_bytes_of(int device)
 {
     return standin.major[device] < 8 ? 49152 : (int)standin.shared_bytes;
@@ -137,8 +142,10 @@ static int shared_bytes_of(int device)
 
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int device)
 {
-    cudaError_t const error = standin_enter();
+    cudaError_t error = standin_enter();
     standin.descriptions++;
+    if (error == cudaSuccess && !is_there(device))
+        error = cudaErrorInvalidDevice;
     if (error == cudaSuccess) {
         memset(properties, 0, sizeof(*properties));
         snprintf(properties->name, sizeof(properties->name), "stand-in %d", device);
@@ -184,9 +191,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, in
 {
     cudaError_t error = standin_enter();
     if (error == cudaSuccess)
-        error = device < 0 || device >= standin.device_count
-                    ? cudaErrorInvalidDevice
-                    : attribute_of(attribute, device, value);
+        error = is_there(device) ? attribute_of(attribute, device, value) : cudaErrorInvalidDevice;
     return standin_leave(error);
 }
 
@@ -220,7 +225,7 @@ cudaError_t cudaSetDevice(int device)
 {
     cudaError_t error = standin_enter();
     if (error == cudaSuccess)
-        error = standin.taken_error;
+        error = is_there(device) ? standin.taken_error : cudaErrorInvalidDevice;
     if (error == cudaSuccess)
         make_context();
     if (error == cudaSuccess)
@@ -297,6 +302,14 @@ int standin_is_device(const void *data, size_t bytes)
 {
     uintptr_t begin, end;
     return standin_find_device((uintptr_t)data, &begin, &end) && bytes <= end - (uintptr_t)data;
+}
+
+int standin_has_device(const void *data, size_t bytes)
+{
+    pthread_mutex_lock(&lock);
+    int const has = standin_is_device(data, bytes);
+    pthread_mutex_unlock(&lock);
+    return has;
 }
 
 void standin_refuse_to_hang(void)

@@ -113,6 +113,8 @@ cudaError_t standin_free_unused(void *data);
 int standin_device_of(cudaStream_t stream);
 /** Whether all these bytes lie in one block of device memory; between enter and leave. */
 int standin_is_device(const void *data, size_t bytes);
+/** The same from anywhere else; no call is counted. */
+int standin_has_device(const void *data, size_t bytes);
 /** Whether an address lies in a block of device memory, and where that begins and ends. */
 int standin_find_device(uintptr_t address, uintptr_t *begin, uintptr_t *end);
 /**

@@ -110,14 +110,21 @@ static ncclResult_t fake_group_start(void)
     return leave(error);
 }
 
+/* Asked before this library's lock is taken: streams, which go by the runtime's, take it, too. */
+static int is_taken(const void *data, size_t bytes)
+{
+    return !standin_nccl.is_strict || standin_has_device(data, bytes);
+}
+
 static ncclResult_t add(void *data, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                         cudaStream_t stream, int is_send)
 {
+    int const fits = is_taken(data, count);
     ncclResult_t error = enter();
     group *const g = open_group;
     if (error == ncclSuccess &&
-        (g == NULL || type != ncclUint8 || peer < 0 || peer >= comm->size || g->count == OPS_MAX ||
-         stream == NULL || (g->count > 0 && g->stream != stream)))
+        (!fits || g == NULL || type != ncclUint8 || peer < 0 || peer >= comm->size ||
+         g->count == OPS_MAX || stream == NULL || (g->count > 0 && g->stream != stream)))
         error = ncclInvalidUsage;
     if (error == ncclSuccess) {
         g->comm = comm;
@@ -357,9 +364,9 @@ static ncclResult_t fake_mem_free(void *data)
 
 static ncclResult_t fake_register(ncclComm_t comm, void *data, size_t bytes, void **handle)
 {
+    int const fits = is_taken(data, bytes);
     ncclResult_t error = enter();
-    (void)bytes;
-    if (error == ncclSuccess && comm->registered == REGISTERED_MAX)
+    if (error == ncclSuccess && (!fits || comm->registered == REGISTERED_MAX))
         error = ncclInvalidUsage;
     if (error == ncclSuccess) {
         comm->registered++;

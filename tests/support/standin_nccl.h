@@ -13,6 +13,7 @@
 
 typedef struct standin_nccl_state {
     int absent;        /* there is no library */
+    int is_strict;     /* it takes device memory only, as NCCL does, not the memory of a test */
     int is_old;        /* it has no memory of its own */
     int differs;       /* each time it is described, it has another version */
     int64_t calls;     /* of all ranks so far */

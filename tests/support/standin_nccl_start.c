@@ -20,6 +20,7 @@ __attribute__((constructor)) static void standin_nccl_begin(void)
 {
     int64_t const kill = number("RA_STANDIN_NCCL_KILL"), stop = number("RA_STANDIN_NCCL_STOP");
     standin_nccl_reset();
+    standin_nccl.is_strict = 1;
     standin_nccl.fail_call = number("RA_STANDIN_NCCL_FAIL");
     standin_nccl.signal_call = kill > 0 ? kill : stop;
     standin_nccl.signal = kill > 0 ? SIGKILL : SIGSTOP;
