@@ -173,7 +173,9 @@ static void times_print(const ra_plan_point *point)
     pass_print("forward", &p->forward);
     if (point->config.backward)
         pass_print("backward", &p->backward);
-    row("", "of rank %d, the slowest, on %s", p->slowest_rank, point->request.hardware->name);
+    const char *const machine = point->request.hardware->name;
+    row("", "of rank %d, the slowest%s%s", p->slowest_rank, machine[0] != '\0' ? ", on " : "",
+        machine);
     if (isfinite(p->balance_rows)) {
         char rows[32];
         bool const hidden = (double)p->rows >= p->balance_rows;
