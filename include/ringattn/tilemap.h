@@ -105,6 +105,16 @@ typedef struct ra_map_request {
 } ra_map_request;
 
 /**
+ * What a map of these heads and queries is cut by: chunks hold a full tile of the widest stride, or
+ * less if tiles may share rows.
+ * @param shared      whether they may, as far as is known; set if two layers have a head in common
+ * @param tile_rows   the most queries in a tile; as many as a chunk holds, at most
+ * @param chunk_rows  out
+ */
+void ra_tilemap_choose_chunks(const ra_pattern *pattern, ra_heads heads, const ra_rowset *queries,
+                              bool *shared, int64_t *tile_rows, int64_t *chunk_rows);
+
+/**
  * Cut a pattern for `queries` against `keys`, tiles of at most `tile_rows` (>= 1) queries.
  *
  * Heads: layers keep global head numbers; layers without a head in `heads` are left out. Cost:

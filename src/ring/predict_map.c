@@ -18,27 +18,10 @@ static ra_status count_chunk(ra_strip_mapper *m, int32_t layer, int64_t index)
     return status == RA_OK ? ra_strips_count(m) : status;
 }
 
-/* Chunks hold a full tile of the widest stride; less where tiles share rows. */
 static void choose_rows(ra_strip_mapper *m, ra_heads heads)
 {
-    enum { LONG_CHUNK = 1 << 20 };
-    int64_t widest = 1;
-    int64_t const q_stride = m->queries->piece_count > 0 ? m->queries->pieces[0].rows.stride : 1;
-    const ra_pattern *pattern = m->job->pattern;
-    for (int32_t i = 0; i < ra_pattern_layer_count(pattern); ++i) {
-        ra_heads const layer = ra_pattern_layer_heads(pattern, i);
-        if (ra_heads_common(layer, heads) == 0)
-            continue;
-        int64_t const stride = ra_pattern_layer_stride(pattern, i);
-        widest = ra_max_i64(widest, ra_lcm_i64(stride, q_stride) / q_stride);
-        for (int32_t j = 0; j < i && !m->shared; ++j) {
-            ra_heads const other = ra_pattern_layer_heads(pattern, j);
-            m->shared = ra_heads_common(other, heads) > 0 && ra_heads_common(layer, other) > 0;
-        }
-    }
-    int64_t const most = m->shared ? RA_SHARED_CHUNK_ROWS_MAX : LONG_CHUNK;
-    m->chunk_rows = ra_min_i64(m->tile_rows * ra_min_i64(widest, most), most);
-    m->tile_rows = ra_min_i64(m->tile_rows, m->chunk_rows);
+    ra_tilemap_choose_chunks(m->job->pattern, heads, m->queries, &m->shared, &m->tile_rows,
+                             &m->chunk_rows);
 }
 
 /* Where look `i` of `looks` begins: it stands for the chunks up to the next. A quarter are single

@@ -15,25 +15,24 @@ static bool wants_layer(const ra_map_builder *b, int32_t layer)
     return ra_heads_common(b->pattern->layers[layer].heads, b->heads) > 0;
 }
 
-/* Rows per chunk: a full tile of the widest stride, or fewer if tiles may share rows. */
-static void choose_chunk_rows(ra_map_builder *b)
+void ra_tilemap_choose_chunks(const ra_pattern *pattern, ra_heads heads, const ra_rowset *queries,
+                              bool *shared, int64_t *tile_rows, int64_t *chunk_rows)
 {
     int64_t widest = 1;
-    bool shared = b->shared;
-    int64_t const q_stride = b->queries->piece_count > 0 ? b->queries->pieces[0].rows.stride : 1;
-    for (int32_t i = 0; i < b->pattern->layer_count; ++i) {
-        if (!wants_layer(b, i))
+    int64_t const q_stride = queries->piece_count > 0 ? queries->pieces[0].rows.stride : 1;
+    for (int32_t i = 0; i < pattern->layer_count; ++i) {
+        const ra_layer *const layer = &pattern->layers[i];
+        if (ra_heads_common(layer->heads, heads) == 0)
             continue;
-        int64_t const stride = b->pattern->layers[i].stride;
-        widest = ra_max_i64(widest, ra_lcm_i64(stride, q_stride) / q_stride);
-        for (int32_t j = 0; j < i && !shared; ++j)
-            shared = wants_layer(b, j) &&
-                     ra_heads_common(b->pattern->layers[i].heads, b->pattern->layers[j].heads) > 0;
+        widest = ra_max_i64(widest, ra_lcm_i64(layer->stride, q_stride) / q_stride);
+        for (int32_t j = 0; j < i && !*shared; ++j) {
+            ra_heads const other = pattern->layers[j].heads;
+            *shared = ra_heads_common(other, heads) > 0 && ra_heads_common(layer->heads, other) > 0;
+        }
     }
-    b->shared = shared;
-    int64_t const most = shared ? RA_SHARED_CHUNK_ROWS_MAX : CHUNK_ROWS_MAX;
-    b->chunk_rows = ra_min_i64(b->tile_rows * ra_min_i64(widest, most), most);
-    b->tile_rows = ra_min_i64(b->tile_rows, b->chunk_rows);
+    int64_t const most = *shared ? RA_SHARED_CHUNK_ROWS_MAX : CHUNK_ROWS_MAX;
+    *chunk_rows = ra_min_i64(*tile_rows * ra_min_i64(widest, most), most);
+    *tile_rows = ra_min_i64(*tile_rows, *chunk_rows);
 }
 
 static int64_t chunk_count_of(const ra_map_builder *b)
@@ -46,7 +45,8 @@ static ra_status count_all(ra_map_builder *b, int32_t *layer_count)
 {
     bool again;
     do {
-        choose_chunk_rows(b);
+        ra_tilemap_choose_chunks(b->pattern, b->heads, b->queries, &b->shared, &b->tile_rows,
+                                 &b->chunk_rows);
         bool const was_shared = b->shared;
         *layer_count = 0;
         b->tile_count = b->run_count = 0;
