@@ -252,6 +252,7 @@ static void mention_twins(const ra_plot_data *data)
 {
     for (int s = 0; s < data->series_count; s++) {
         const ra_plot_series *series = &data->series[s];
+        char shown[48];
         int i = 1;
         while (i < series->count && series->points[i - 1]->tokens != series->points[i]->tokens)
             i++;
@@ -260,7 +261,7 @@ static void mention_twins(const ra_plot_data *data)
         ra_log(RA_LOG_WARNING,
                "several points of %.0f tokens are of the series '%s': variants or a sweep of one "
                "report give jobs names of their own",
-               series->points[i]->tokens, series->label);
+               series->points[i]->tokens, ra_text_shown(series->label, shown));
         return;
     }
 }

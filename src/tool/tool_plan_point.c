@@ -108,6 +108,14 @@ static void move_to_device(ra_plan_point *point, const ra_hardware *hardware)
     request->ring.follow_bytes[0] = request->ring.follow_bytes[1] = 0;
 }
 
+/* What verification works in goes by the rows that it samples. */
+static void set_verify_bytes(ra_predict_request *request, const ra_config *config)
+{
+    request->verify_bytes = config->verify ? ra_verify_bytes(config) : 0;
+    if (!request->on_device) /* there it is in the host's memory */
+        request->ring.follow_bytes[1] = request->verify_bytes;
+}
+
 ra_status ra_plan_point_init(ra_plan_point *point, int ranks, const ra_hardware *hardware)
 {
     ra_config *config = &point->config;
@@ -161,7 +169,6 @@ ra_status ra_plan_point_init(ra_plan_point *point, int ranks, const ra_hardware 
         .cache_entries = config->cache_entries,
         .cache_bytes = config->cache_bytes,
         .pair_bytes = pair_bytes(point),
-        .verify_bytes = config->verify ? ra_verify_bytes(config) : 0,
         .io_bytes = ra_job_times_bytes(config->repeat, config->backward),
         .memory_bytes = config->limit_bytes > 0 ? ra_min_i64(config->limit_bytes, memory) : memory,
         .hardware = hardware,
@@ -169,6 +176,7 @@ ra_status ra_plan_point_init(ra_plan_point *point, int ranks, const ra_hardware 
     point->request.ring = ra_job_ring_config(config, config->repeat);
     if (on_device(point))
         move_to_device(point, hardware);
+    set_verify_bytes(&point->request, config);
     return RA_OK;
 }
 
@@ -217,14 +225,6 @@ ra_status ra_plan_point_predict(ra_plan_point *point)
 }
 
 /* ---- the longest sequence ------------------------------------------------------------------- */
-
-/* What verification works in goes by the rows that it samples. */
-static void set_verify_bytes(ra_predict_request *request, const ra_config *config)
-{
-    request->verify_bytes = config->verify ? ra_verify_bytes(config) : 0;
-    if (!request->on_device) /* there it is in the host's memory */
-        request->ring.follow_bytes[1] = request->verify_bytes;
-}
 
 /* Documents are repeated, as a probe does. The prediction has no times. */
 static ra_status predict_at(const ra_plan_point *point, int64_t seq, ra_prediction *prediction_out)
