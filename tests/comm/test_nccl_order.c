@@ -442,8 +442,11 @@ static int give_up(ra_comm *comm, void *context)
     if (ra_comm_rank(comm) < last) {
         ra_comm_set_timeout(comm, TIMEOUT_MS);
         return ra_comm_start(comm, &exchange, &transfer) != RA_OK ||
+               ra_comm_barrier(comm, "the others have begun") != RA_OK ||
                ra_comm_wait(comm, transfer) != RA_ERR_PEER;
     }
+    if (ra_comm_barrier(comm, "the others have begun") != RA_OK)
+        return 1;
     cudaStream_t const stream = begin_own_work(comm, STANDS_STILL);
     standin.hangs = context != NULL; /* as far as calls know that would wait for it */
     if (standin.hangs)
