@@ -169,6 +169,12 @@ static ra_status lift(ra_need *need, uint8_t *bits, int64_t begin, int64_t end, 
     return RA_OK;
 }
 
+/* The fewest rows that are listed at a stride: fewer would be too many ranges. */
+static int64_t least_rows(int64_t stride, int64_t common)
+{
+    return stride == common ? 1 : 4 * common / stride;
+}
+
 /* Several strides: long ranges at small strides first, the rest at the common one. */
 static ra_status list_strided(ra_need *need, const ra_rowset *owner)
 {
@@ -185,8 +191,7 @@ static ra_status list_strided(ra_need *need, const ra_rowset *owner)
         for (int64_t stride = 1; stride <= common; ++stride) {
             int64_t const residues = common % stride == 0 ? ra_min_i64(stride, end - begin) : 0;
             for (int64_t r = 0; r < residues && status == RA_OK; ++r)
-                status = lift(need, bits, begin + r, end, stride,
-                              stride == common ? 1 : 4 * common / stride);
+                status = lift(need, bits, begin + r, end, stride, least_rows(stride, common));
         }
     }
     if (status == RA_OK && need->count > 0)
@@ -212,9 +217,10 @@ ra_status ra_predict_need_all(const ra_rowset *rows, ra_need *need_out)
 /* All rows of an owner whose pieces are long enough to be listed at stride 1. */
 static bool is_whole(const ra_need *need, const ra_rowset *owner, int64_t row_count)
 {
+    int64_t const least = least_rows(1, ra_max_i64(need->common, 1));
     bool whole = row_count == owner->row_count;
     for (int64_t i = 0; i < owner->piece_count && whole; ++i)
-        whole = owner->pieces[i].rows.count >= 4 * need->common;
+        whole = owner->pieces[i].rows.count >= least;
     return whole;
 }
 

@@ -26,8 +26,9 @@ static int64_t count_documents(const ra_pattern_config *pattern)
 int64_t ra_documents_tokens_max(const ra_pattern_config *pattern)
 {
     int64_t const count = count_documents(pattern);
-    int64_t const most = count > 0 ? DOCUMENTS_MAX / count * ra_documents_tokens(pattern) - 1 : 0;
-    return count > 0 ? ra_min_i64(INT32_MAX, most) : INT32_MAX;
+    if (count == 0)
+        return INT32_MAX;
+    return ra_min_i64(INT32_MAX, DOCUMENTS_MAX / count * ra_documents_tokens(pattern) - 1);
 }
 
 ra_status ra_documents_repeat(const ra_pattern_config *pattern, int64_t tokens,

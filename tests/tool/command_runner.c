@@ -20,12 +20,15 @@ static void path_of(const char *name, char path[512])
     snprintf(path, 512, "%s/%s", command_folder, name);
 }
 
+/* How many there are; -1: the folder is not there. */
 static int entries_visit(bool remove_them)
 {
     int count = 0;
     DIR *dir = opendir(command_folder);
     struct dirent *entry;
-    while (dir != NULL && (entry = readdir(dir)) != NULL) {
+    if (dir == NULL)
+        return -1;
+    while ((entry = readdir(dir)) != NULL) {
         char path[512];
         if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
             continue;
@@ -34,8 +37,6 @@ static int entries_visit(bool remove_them)
         if (remove_them)
             remove(path);
     }
-    if (dir == NULL)
-        return -1;
     closedir(dir);
     return count;
 }
@@ -61,7 +62,9 @@ void command_folder_make(void)
 
 int command_folder_entries(void)
 {
-    return entries_visit(false);
+    int const count = entries_visit(false);
+    cr_assert_geq(count, 0);
+    return count;
 }
 
 void command_folder_remove(void)
