@@ -60,11 +60,9 @@ void ptx_copy(ptx_warp *w, const ptx_instruction *in, uint32_t lanes)
 void ptx_commit(ptx_warp *w, uint32_t lanes)
 {
     ptx_block *const b = w->block;
-    for (int i = 0; i < b->piece_count; ++i) {
-        int const thread = b->pieces[i].thread;
-        if (thread / PTX_LANES == w->index && lanes >> thread % PTX_LANES & 1)
-            b->pieces[i].committed = true;
-    }
+    for (int lane = 0; lane < PTX_LANES; ++lane)
+        if (lanes >> lane & 1)
+            b->pieces_committed[ptx_thread_of(w, lane)] = b->pieces_begun[ptx_thread_of(w, lane)];
 }
 
 static void fill(ptx_block *b, const ptx_piece *piece)
@@ -108,20 +106,8 @@ void ptx_pieces_arrive(ptx_block *b, const int32_t *clock)
     b->piece_count = left;
 }
 
-/* Those of its pieces that have arrived as a signal said, the thread knows of too now: all before
-   the first that it has not committed. */
-static void hear_of_pieces(ptx_warp *w, int thread)
-{
-    ptx_block *const b = w->block;
-    int32_t last = b->pieces_begun[thread];
-    for (int i = 0; i < b->piece_count; ++i)
-        if (b->pieces[i].thread == thread && b->pieces[i].number <= last)
-            last = b->pieces[i].number - 1;
-    if (w->clock[ptx_agents(b) / 2 + thread] < last)
-        w->clock[ptx_agents(b) / 2 + thread] = last;
-}
-
-/* All that the lanes' threads committed arrives as late as it may: now. */
+/* All that the lanes' threads committed arrives as late as it may: now. Of what has arrived before,
+   as a signal said, they know now, too. */
 void ptx_wait(ptx_warp *w, const ptx_instruction *in, uint32_t lanes)
 {
     ptx_block *const b = w->block;
@@ -132,13 +118,16 @@ void ptx_wait(ptx_warp *w, const ptx_instruction *in, uint32_t lanes)
         ptx_piece const piece = b->pieces[i];
         bool const ours =
             piece.thread / PTX_LANES == w->index && lanes >> piece.thread % PTX_LANES & 1;
-        if (ours && piece.committed)
+        if (ours && piece.number <= b->pieces_committed[piece.thread])
             arrive(w, in, &piece);
         else
             b->pieces[left++] = piece;
     }
     b->piece_count = left;
-    for (int lane = 0; lane < PTX_LANES; ++lane)
-        if (lanes >> lane & 1 && b->signal_count > 0)
-            hear_of_pieces(w, ptx_thread_of(w, lane));
+    for (int lane = 0; lane < PTX_LANES; ++lane) {
+        int const thread = ptx_thread_of(w, lane);
+        int32_t *const heard = &w->clock[ptx_agents(b) / 2 + thread];
+        if (lanes >> lane & 1 && *heard < b->pieces_committed[thread])
+            *heard = b->pieces_committed[thread];
+    }
 }

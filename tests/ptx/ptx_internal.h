@@ -184,7 +184,6 @@ typedef struct ptx_piece {
     int32_t number;           /* of its thread's, from 1 */
     uint32_t to, room, bytes; /* zeros follow */
     uintptr_t from;
-    bool committed;
 } ptx_piece;
 
 /* Who wrote a word of shared memory last, at which of its epochs (ptx_order.c), and who has read it
@@ -252,7 +251,7 @@ typedef struct ptx_block {
     ptx_reading *readings; /* per word, of each warp */
     ptx_piece *pieces;
     int piece_count, piece_room;
-    int32_t pieces_begun[PTX_THREADS_MAX];
+    int32_t pieces_begun[PTX_THREADS_MAX], pieces_committed[PTX_THREADS_MAX];
     ptx_line *lines; /* that the block wrote: ptx_device.c */
     uint32_t *line_slots, line_found;
     size_t line_count, line_room;

@@ -80,6 +80,7 @@ static void block_begin(ptx_block *b, unsigned index)
     ptx_device_begin(b);
     b->events = b->events_idle = b->polls_idle = 0;
     memset(b->pieces_begun, 0, sizeof(b->pieces_begun));
+    memset(b->pieces_committed, 0, sizeof(b->pieces_committed));
     memset(b->register_steps, 0, sizeof(b->register_steps));
     memset(b->products, 0, sizeof(b->products));
     memset(b->shared, 0xff, b->launch->shared_bytes);

@@ -132,7 +132,9 @@ Test(ptx_order, a_signal_is_begun_first_and_touched_by_nothing_else)
                                 "st.shared.u32 [%r9+4], %r1;", NULL);
 }
 
-#define COPIED "cp.async.mbarrier.arrive.noinc.shared.b64 [%r9];"
+#define COPIED        "cp.async.mbarrier.arrive.noinc.shared.b64 [%r9];"
+#define COPIES_COMMIT "cp.async.commit_group;"
+#define COPIES_WAIT   "cp.async.wait_group 0;"
 
 Test(ptx_order, copies_are_there_for_those_who_wait_for_their_signal)
 {
@@ -148,6 +150,13 @@ Test(ptx_order, copies_are_there_for_those_who_wait_for_their_signal)
     /* Who began the copies has to wait for them, too. */
     ptx_trial_expect_end_edited("signal_copied", "reads shared memory that a copy wrote", COPIED,
                                 COPIED "\nld.shared.u32 %r4, [%r3+1024];", NULL);
+    ptx_trial_expect_end_edited("signal_copied", "reads shared memory that a copy wrote", COPIED,
+                                COPIED "\n" COPIES_WAIT "\nld.shared.u32 %r4, [%r3+1024];", NULL);
+    ptx_trial_expect_end_edited("signal_copied", "reads shared memory that is an mbarrier", COPIED,
+                                COPIED "\n" COPIES_COMMIT "\n" COPIES_WAIT
+                                       "\nld.shared.u32 %r4, [%r3+1024];"
+                                       "\nld.shared.u32 %r4, [%r9];",
+                                NULL);
     /* Of what a thread wrote itself, the arrival of its copies does not tell. */
     ptx_trial_expect_end_edited("signal_copied", RACE, COPIED,
                                 "st.shared.u32 [%r3+2048], %r1;\n" COPIED, READ,
