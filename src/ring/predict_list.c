@@ -160,7 +160,6 @@ static ra_status lift(ra_need *need, uint8_t *bits, int64_t begin, int64_t end, 
             continue;
         for (int64_t i = first; i < at; i += stride)
             flip(bits, i);
-        need->row_count += (at - first) / stride;
         ra_status const status =
             ra_predict_push_range(need, (ra_range){first, stride, (at - first) / stride});
         if (status != RA_OK)
@@ -175,30 +174,46 @@ static int64_t least_rows(int64_t stride, int64_t common)
     return stride == common ? 1 : 4 * common / stride;
 }
 
-/* Several strides: long ranges at small strides first, the rest at the common one. */
-static ra_status list_strided(ra_need *need, const ra_rowset *owner)
+/* Long ranges at small strides first, the rest at the common one; of rows of a fold. */
+static ra_status lift_all(ra_need *need, uint8_t *bits, const ra_fold *fold, const ra_rowset *owner)
 {
-    ra_range *old = need->items;
-    int64_t const count = need->count, common = need->common != 0 ? need->common : 1;
-    uint8_t *bits = NULL;
-    ra_status status = ra_predict_take(&bits, owner->row_count / 8 + 1, 1);
-    *need = (ra_need){.common = need->common};
-    if (status == RA_OK)
-        mark(&(ra_need){.items = old, .count = count}, bits);
+    int64_t const common = need->common != 0 ? need->common : 1;
+    ra_status status = RA_OK;
     for (int64_t i = 0; i < owner->piece_count && status == RA_OK; ++i) {
-        int64_t const begin = owner->pieces[i].first;
-        int64_t const end = begin + owner->pieces[i].rows.count;
+        int64_t const begin = ra_fold_edge(fold, owner->pieces[i].first);
+        int64_t const end =
+            ra_fold_edge(fold, owner->pieces[i].first + owner->pieces[i].rows.count);
         for (int64_t stride = 1; stride <= common; ++stride) {
             int64_t const residues = common % stride == 0 ? ra_min_i64(stride, end - begin) : 0;
             for (int64_t r = 0; r < residues && status == RA_OK; ++r)
                 status = lift(need, bits, begin + r, end, stride, least_rows(stride, common));
         }
     }
-    if (status == RA_OK && need->count > 0)
-        qsort(need->items, (size_t)need->count, sizeof(*need->items),
-              ra_compare_i64); /* by begin, in front */
+    return status;
+}
+
+/* Of several strides. */
+static ra_status list_strided(ra_need *need, const ra_fold *fold, const ra_rowset *owner)
+{
+    ra_need listed = {.common = need->common};
+    uint8_t *bits;
+    ra_status status = ra_predict_take(&bits, fold->folded[fold->count - 1] / 8 + 1, 1);
+    if (status != RA_OK)
+        return status;
+    for (int64_t i = 0; i < need->count; ++i)
+        need->items[i] = ra_fold_range(fold, need->items[i]);
+    mark(need, bits);
+    free(need->items);
+    status = lift_all(&listed, bits, fold, owner);
     free(bits);
-    free(old);
+    for (int64_t i = 0; i < listed.count; ++i) {
+        listed.items[i] = ra_unfold_range(fold, listed.items[i]);
+        listed.row_count += listed.items[i].count;
+    }
+    if (listed.count > 0)
+        qsort(listed.items, (size_t)listed.count, sizeof(*listed.items),
+              ra_compare_i64); /* by begin, in front */
+    *need = listed;
     return status;
 }
 
@@ -214,47 +229,28 @@ ra_status ra_predict_need_all(const ra_rowset *rows, ra_need *need_out)
     return RA_OK;
 }
 
-/* All rows of an owner whose pieces are long enough to be listed at stride 1. */
-static bool is_whole(const ra_need *need, const ra_rowset *owner, int64_t row_count)
-{
-    int64_t const least = least_rows(1, ra_max_i64(need->common, 1));
-    bool whole = row_count == owner->row_count;
-    for (int64_t i = 0; i < owner->piece_count && whole; ++i)
-        whole = owner->pieces[i].rows.count >= least;
-    return whole;
-}
-
-static ra_status list_whole(ra_need *need, const ra_rowset *owner)
-{
-    ra_need all;
-    ra_status const status = ra_predict_need_all(owner, &all);
-    all.common = need->common;
-    free(need->items);
-    *need = all;
-    return status;
-}
-
 static ra_status list(ra_predict_job *job, int owner, ra_need *need)
 {
     const ra_rowset *rows = &job->rows[owner];
-    bool unit = true, even = true; /* ranges of one stride are disjoint once they are in order */
+    bool unit = true;
     int64_t sum = 0;
+    ra_fold fold;
     put_in_order(need);
     for (int64_t i = 0; i < need->count; ++i) {
         unit = unit && need->items[i].stride == 1;
-        even = even && need->items[i].stride == need->items[0].stride;
         sum += need->items[i].count;
     }
-    if (even && is_whole(need, rows, sum))
-        return list_whole(need, rows);
     if (unit && need->common <= 1)
         return ra_predict_list_unit(need, rows);
-    if (rows->row_count <= BITMAP_ROWS_MAX)
-        return list_strided(need, rows);
-    /* Unlisted: an upper bound if ranges of several strides overlap. */
-    need->row_count = ra_min_i64(sum, rows->row_count);
-    job->sampled = true;
-    return RA_OK;
+    ra_status status = ra_fold_init(need, rows, &fold);
+    if (status == RA_OK && fold.folded[fold.count - 1] <= BITMAP_ROWS_MAX) {
+        status = list_strided(need, &fold, rows);
+    } else if (status == RA_OK) { /* an upper bound if ranges of several strides overlap */
+        need->row_count = ra_min_i64(sum, rows->row_count);
+        job->sampled = true;
+    }
+    ra_fold_fini(&fold);
+    return status;
 }
 
 ra_status ra_predict_list(ra_predict_job *job, ra_need *needs)

@@ -172,6 +172,69 @@ Test(predict, is_exactly_what_the_ledger_and_the_counters_of_a_ring_say, .timeou
     cr_assert_leq(sampled, SAMPLED_MOST, "%d of %d jobs were not looked at whole", sampled, CASES);
 }
 
+/* Rows that branches of several rates leave partly unread, in shares of so many that what repeats
+   is not looked at row by row. */
+Test(predict, counts_the_rows_of_long_shares_exactly, .timeout = 600)
+{
+    enum { CASES = 60, BRANCHES_MOST = 3, SEQ_LEAST = 8000, SEQ_MOST = 48000 };
+    static const int64_t rates[] = {2, 3, 4, 5, 6, 8, 12, 16, 20, 60};
+    test_rng rng = {11};
+    for (int n = 0; n < CASES; ++n) {
+        int64_t segments[BRANCHES_MOST], strides[BRANCHES_MOST];
+        ra_ledger_snapshot standing[RANKS_MOST];
+        ra_prediction prediction;
+        char what[800];
+        ring_job job = ring_job_heads((int)test_rng_between(&rng, 2, 4),
+                                      test_rng_between(&rng, SEQ_LEAST, SEQ_MOST),
+                                      (int32_t)test_rng_between(&rng, 1, 2), 1, 1, RA_BF16);
+        int64_t const seq = job.config.seq;
+        job.mode = RA_RING_COMM_ONLY;
+        job.standing = standing;
+        job.config.layout = (ra_layout_kind)test_rng_between(&rng, 0, RA_LAYOUT_AUTO);
+        job.config.schedule = RA_SCHEDULE_DIRECT;
+        job.config.backward = test_rng_chance(&rng, 0.5);
+        job.pattern.causal = test_rng_chance(&rng, 0.5);
+        job.pattern.branch_count = test_rng_between(&rng, 2, BRANCHES_MOST);
+        job.pattern.segments = segments;
+        job.pattern.rates = strides;
+        for (int64_t i = 0; i < job.pattern.branch_count; ++i) {
+            segments[i] = test_rng_chance(&rng, 0.5) ? seq : test_rng_between(&rng, seq / 4, seq);
+            strides[i] = rates[test_rng_between(&rng, 0, sizeof(rates) / sizeof(rates[0]) - 1)];
+        }
+        describe(&job, what, sizeof(what));
+        ring_job_run(&job);
+        cr_assert_eq(job.status, RA_OK, "%s", what);
+        ra_predict_request const request = request_for(&job, job.ranks);
+        cr_assert_eq(ra_predict(&request, &prediction), RA_OK, "%s", what);
+        cr_assert(prediction.counted, "%s", what);
+        compare(&job, &prediction, what);
+        ra_prediction_fini(&prediction);
+        ring_job_free(&job);
+    }
+}
+
+/* Rows of shares that are longer than any bitmap of theirs. */
+Test(predict, counts_rows_that_repeat_in_shares_of_any_length)
+{
+    enum { SHARE = 24000000, RANKS = 2, RATES = 2 };
+    ring_job job = ring_job_heads(RANKS, RANKS * (int64_t)SHARE, 1, 1, 1, RA_BF16);
+    ra_prediction p;
+    job.config.layout = RA_LAYOUT_CONTIGUOUS;
+    job.config.schedule = RA_SCHEDULE_DIRECT;
+    job.config.backward = false;
+    job.pattern.segments = (const int64_t[RATES]){job.config.seq, job.config.seq};
+    job.pattern.rates = (const int64_t[RATES]){3, 8};
+    job.pattern.branch_count = RATES;
+    job.pattern.causal = true;
+    ra_predict_request const request = request_for(&job, 1);
+    cr_assert_eq(ra_predict(&request, &p), RA_OK);
+    int64_t const rows = SHARE / 3 + SHARE / 8 - SHARE / 24;
+    cr_expect_eq((int64_t)p.sent_bytes, 2 * rows * (int64_t)sizeof(uint16_t), "%g for %lld rows",
+                 p.sent_bytes, (long long)rows);
+    ra_prediction_fini(&p);
+    ring_job_free(&job);
+}
+
 /* Blocks of a list that outlives the job. */
 static void keep_pairs(ring_job *job, int32_t (*pairs)[2], int64_t count, int64_t block_size)
 {
