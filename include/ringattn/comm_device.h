@@ -36,17 +36,17 @@ RA_CHECKED ra_status ra_comm_pick_device(ra_comm *host, int *index_out, int *sha
 
 /* What a rank provides. */
 typedef struct ra_comm_device {
-    ra_memory memory;       /* of the GPU of ra_device_used, where messages lie; copied */
-    ra_ledger *ledger;      /* of device memory, borrowed until destroy; NULL: none is charged */
-    ra_ledger *host_ledger; /* of host memory, likewise */
+    ra_memory memory;   /* of the GPU of ra_device_used, where messages lie; copied */
+    ra_pool *pool;      /* of device memory, to which it is charged; borrowed until destroy */
+    ra_pool *host_pool; /* of host memory, likewise */
 } ra_comm_device;
 
 /**
  * Collective over all ranks of `host`, which is borrowed until destroy: all fail, or none does.
  *
- * ra_comm_memory gives NCCL's own memory where it has some (2.26.5 and newer): at most 16 blocks at
- * a time, in units of 2 MiB. Messages go through NCCL on a stream of their own. Exchanges are
- * carried out one after the other (ra_comm.of_host), each as one group of sends and receives; none
+ * ra_comm_memory gives NCCL's own memory where it has some (2.26.5 and newer), in units of 2 MiB.
+ * Messages go through NCCL on a stream of their own. Exchanges are carried out one after the other:
+ * none may need a later one of its own rank to end. Each is one group of sends and receives; none
  * needs memory or waits on the host. Lengths travel over `host` beside them, so that a mismatch is
  * found where NCCL would only hang. Before this returns each pair of at most 16 ranks, else each
  * rank with those of its host, its neighbours and one of another host, has exchanged a message
@@ -67,7 +67,7 @@ RA_CHECKED ra_status ra_comm_create_nccl(ra_comm *host, const ra_comm_device *de
  * The same without NCCL: messages go through pinned host memory and `host`, in pieces of at most
  * 4 MiB. While one piece travels, the next is copied from the device, and the one before to it.
  * Each message in flight has two pinned pieces, taken when they are first needed and kept until
- * destroy, charged to the host's ledger as comm_buffer.
+ * destroy, charged to the host's pool as comm_buffer.
  */
 RA_CHECKED ra_status ra_comm_create_staged(ra_comm *host, const ra_comm_device *device,
                                            ra_comm **comm_out);

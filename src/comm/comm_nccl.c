@@ -160,7 +160,7 @@ static void nccl_destroy(ra_comm *comm)
     give_first_bytes(nccl);
     destroy_streams(nccl);
     if (nccl->charged_bytes > 0)
-        ra_ledger_release(nccl->base.device.ledger, RA_MEM_CONTEXT, nccl->charged_bytes);
+        ra_pool_release(nccl->base.device.pool, RA_MEM_CONTEXT, nccl->charged_bytes);
     free(nccl);
 }
 
@@ -191,18 +191,15 @@ static cudaError_t make_stream(cudaStream_t *stream_out)
                : error;
 }
 
-/* Two bytes, which are not on the ledger: nothing else is taken of the device meanwhile. */
+/* Two bytes, which are not charged: nothing else is taken of the device meanwhile. */
 static ra_status take_first_bytes(ra_nccl_comm *nccl)
 {
-    const ra_ledger *const ledger = nccl->base.device.ledger;
     const ra_memory *const memory = &nccl->base.device.memory;
     size_t const bytes = memory->ops->round(memory, 2);
     ra_status const status = memory->ops->alloc(memory, bytes, &nccl->first_bytes);
-    if (status == RA_ERR_NO_MEMORY && ledger != NULL)
-        ra_ledger_log_refusal(ledger, "the machine", RA_MEM_COMM_BUFFER, (int64_t)bytes);
-    else if (status == RA_ERR_NO_MEMORY)
-        ra_log(RA_LOG_ERROR, "no device memory for %s (rank %d on host %s)", warming,
-               nccl->base.base.rank, nccl->base.base.host);
+    if (status == RA_ERR_NO_MEMORY)
+        ra_ledger_log_refusal(ra_pool_ledger(nccl->base.device.pool), "the machine",
+                              RA_MEM_COMM_BUFFER, (int64_t)bytes);
     return status;
 }
 
@@ -315,11 +312,10 @@ static ra_status warm_up(ra_nccl_comm *nccl)
 
 static ra_status charge(ra_nccl_comm *nccl, int64_t before_bytes, int64_t after_bytes)
 {
-    ra_ledger *const ledger = nccl->base.device.ledger;
     int64_t const taken_bytes = ra_max_i64(after_bytes - before_bytes, 0);
-    if (ledger == NULL || taken_bytes == 0)
+    if (taken_bytes == 0)
         return RA_OK;
-    ra_status const status = ra_ledger_charge(ledger, RA_MEM_CONTEXT, taken_bytes);
+    ra_status const status = ra_pool_charge(nccl->base.device.pool, RA_MEM_CONTEXT, taken_bytes);
     if (status == RA_OK)
         nccl->charged_bytes = taken_bytes;
     return status;

@@ -19,11 +19,10 @@ typedef struct ra_nccl_transfer {
     ra_lengths lengths;
 } ra_nccl_transfer;
 
-/* Most blocks of ra_comm_memory at a time. */
-enum { RA_NCCL_BLOCKS_MAX = 16 };
-
+/* A block of ra_comm_memory. */
 typedef struct ra_nccl_block {
-    void *data;   /* NULL: none */
+    struct ra_nccl_block *next;
+    void *data;
     void *handle; /* of its registration */
 } ra_nccl_block;
 
@@ -34,8 +33,8 @@ typedef struct ra_nccl_comm {
     cudaStream_t stream;
     ra_nccl_transfer transfers[RA_TRANSFER_MAX];
     void *first_bytes; /* of the device, for first messages; NULL: they are over */
-    ra_nccl_block blocks[RA_NCCL_BLOCKS_MAX];
-    int64_t charged_bytes; /* of the device, as measured: on the ledger */
+    ra_nccl_block *blocks;
+    int64_t charged_bytes; /* of the device, as measured */
 } ra_nccl_comm;
 
 /**

@@ -15,23 +15,8 @@ static void give_slot(ra_staged_comm *staged, ra_staged_slot *slot)
         (void)ra_cuda_forget(cudaEventDestroy(slot->copied));
     if (slot->data != NULL)
         staged->pinned.ops->free(&staged->pinned, slot->data, slot->bytes);
-    if (staged->base.device.host_ledger != NULL)
-        ra_ledger_release(staged->base.device.host_ledger, RA_MEM_COMM_BUFFER,
-                          (int64_t)slot->bytes);
+    ra_pool_release(staged->base.device.host_pool, RA_MEM_COMM_BUFFER, (int64_t)slot->bytes);
     *slot = (ra_staged_slot){0};
-}
-
-/* What is held, not counting what was refused. */
-static void say_refusal(ra_staged_comm *staged, ra_staged_slot *slot, size_t bytes)
-{
-    const ra_ledger *const ledger = staged->base.device.host_ledger;
-    give_slot(staged, slot);
-    if (ledger != NULL)
-        ra_ledger_log_refusal(ledger, "the driver, which pins host memory,", RA_MEM_COMM_BUFFER,
-                              (int64_t)bytes);
-    else
-        ra_log(RA_LOG_ERROR, "no %zu bytes of pinned memory (rank %d on host %s)", bytes,
-               staged->base.base.rank, staged->base.base.host);
 }
 
 /* The driver may wait for all work before it gives or takes back pinned memory, unheard and without
@@ -39,7 +24,7 @@ static void say_refusal(ra_staged_comm *staged, ra_staged_slot *slot, size_t byt
 static ra_status take_slot(ra_staged_comm *staged, ra_staged_slot *slot, size_t bytes)
 {
     const ra_memory *const pinned = &staged->pinned;
-    ra_ledger *const ledger = staged->base.device.host_ledger;
+    ra_pool *const pool = staged->base.device.host_pool;
     size_t const taken = pinned->ops->round(pinned, bytes);
     void *data = NULL;
     if (slot->bytes >= bytes)
@@ -48,21 +33,21 @@ static ra_status take_slot(ra_staged_comm *staged, ra_staged_slot *slot, size_t 
     if (status != RA_OK)
         return status; /* which was said */
     give_slot(staged, slot);
-    if (ledger != NULL)
-        status = ra_ledger_charge(ledger, RA_MEM_COMM_BUFFER, (int64_t)taken);
+    status = ra_pool_charge(pool, RA_MEM_COMM_BUFFER, (int64_t)taken);
     if (status != RA_OK)
-        return status; /* the ledger has said why */
+        return status; /* likewise */
     slot->bytes = taken;
     status = pinned->ops->alloc(pinned, taken, &data);
-    if (status == RA_ERR_NO_MEMORY)
-        say_refusal(staged, slot, taken);
-    if (status == RA_OK) {
-        slot->data = data;
+    bool const refused = status == RA_ERR_NO_MEMORY;
+    slot->data = data;
+    if (status == RA_OK)
         status = ra_device_status(&staged->base, NULL, "making events",
                                   cudaEventCreateWithFlags(&slot->copied, cudaEventDisableTiming));
-    }
     if (status != RA_OK)
         give_slot(staged, slot);
+    if (refused) /* what is held does not count what was refused */
+        ra_ledger_log_refusal(ra_pool_ledger(pool), "the driver, which pins host memory,",
+                              RA_MEM_COMM_BUFFER, (int64_t)taken);
     return status;
 }
 

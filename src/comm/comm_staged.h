@@ -7,7 +7,7 @@
 /* A piece of pinned memory, and the last copy out of it or into it. */
 typedef struct ra_staged_slot {
     char *data;
-    size_t bytes; /* charged, where there is a ledger */
+    size_t bytes; /* charged */
     cudaEvent_t copied;
 } ra_staged_slot;
 

@@ -48,7 +48,7 @@ ra_status ra_device_status(const ra_device_comm *comm, const ra_device_transfer 
     snprintf(what, sizeof(what), "%s failed on the GPU (%s)", operation,
              ra_comm_where(&comm->base, transfer != NULL ? transfer->base.step : -1, where,
                            sizeof(where)));
-    return ra_cuda_status_of_work(comm->device.ledger, error, what);
+    return ra_cuda_status_of_work(ra_pool_ledger(comm->device.pool), error, what);
 }
 
 static void append_message(char *text, size_t bytes, const char *way, const ra_message *message)

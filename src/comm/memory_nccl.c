@@ -8,7 +8,7 @@
 #include "comm_nccl.h"
 
 #include <stdio.h>
-#include <string.h>
+#include <stdlib.h>
 
 static ra_nccl_comm *comm_of(const ra_memory *memory)
 {
@@ -42,20 +42,11 @@ static ra_status explain(ra_nccl_comm *nccl, const char *operation, ncclResult_t
     return status == RA_OK ? RA_ERR_NO_MEMORY : status;
 }
 
-static ra_nccl_block *find(ra_nccl_comm *nccl, const void *data)
-{
-    ra_nccl_block *block = nccl->blocks;
-    while (block < nccl->blocks + RA_NCCL_BLOCKS_MAX && block->data != data)
-        block++;
-    RA_ASSERT(block < nccl->blocks + RA_NCCL_BLOCKS_MAX);
-    return block;
-}
-
-static ra_status nccl_alloc(const ra_memory *memory, size_t bytes, void **ptr_out)
+/* A block that is kept until nccl_free takes it out. */
+static ra_status take(ra_nccl_comm *nccl, size_t bytes, ra_nccl_block *block_out)
 {
     static const char taking[] = "taking memory for messages",
                       registering[] = "registering memory for messages";
-    ra_nccl_comm *const nccl = comm_of(memory);
     void *data = NULL, *handle = NULL;
     if (nccl->handle == NULL)
         return RA_ERR_PEER; /* it was aborted, which was said */
@@ -74,9 +65,36 @@ static ra_status nccl_alloc(const ra_memory *memory, size_t bytes, void **ptr_ou
             (void)nccl->api->mem_free(data);
         return status;
     }
-    *find(nccl, NULL) = (ra_nccl_block){data, handle};
-    *ptr_out = data;
+    *block_out = (ra_nccl_block){nccl->blocks, data, handle};
+    nccl->blocks = block_out;
     return RA_OK;
+}
+
+static ra_status nccl_alloc(const ra_memory *memory, size_t bytes, void **ptr_out)
+{
+    ra_nccl_block *const block = calloc(1, sizeof(*block));
+    if (block == NULL)
+        return RA_ERR_NO_MEMORY;
+    ra_status const status = take(comm_of(memory), bytes, block);
+    if (status == RA_OK)
+        *ptr_out = block->data;
+    else
+        free(block);
+    return status;
+}
+
+/* Take the block out of the list. @return of its registration */
+static void *forget(ra_nccl_comm *nccl, const void *data)
+{
+    ra_nccl_block **at = &nccl->blocks;
+    while (*at != NULL && (*at)->data != data)
+        at = &(*at)->next;
+    ra_nccl_block *const block = *at;
+    RA_ASSERT(block != NULL);
+    void *const handle = block->handle;
+    *at = block->next;
+    free(block);
+    return handle;
 }
 
 static ncclResult_t deregister(const ra_nccl *api, ncclComm_t handle, void *registration)
@@ -89,9 +107,7 @@ static ncclResult_t deregister(const ra_nccl *api, ncclComm_t handle, void *regi
 static void nccl_free(const ra_memory *memory, void *ptr, size_t bytes)
 {
     ra_nccl_comm *const nccl = comm_of(memory);
-    ra_nccl_block *const block = find(nccl, ptr);
-    void *const handle = block->handle;
-    *block = (ra_nccl_block){0};
+    void *const handle = forget(nccl, ptr);
     if (ra_device_is_lost())
         return; /* NCCL would wait for it */
     /* A thread may have chosen none. */

@@ -112,9 +112,8 @@ ra_status ra_cuda_status_of_request(cudaError_t error, const char *what)
 ra_status ra_cuda_status_of_work(const ra_ledger *ledger, cudaError_t error, const char *what)
 {
     char who[400];
-    ra_status const status =
-        ledger != NULL ? ra_cuda_status_of_request(error, what) : ra_cuda_status(error, what);
-    if (ledger != NULL && status == RA_ERR_NO_MEMORY) {
+    ra_status const status = ra_cuda_status_of_request(error, what);
+    if (status == RA_ERR_NO_MEMORY) {
         snprintf(who, sizeof(who), "%s: the driver", what);
         ra_ledger_log_refusal(ledger, who, RA_MEM_CONTEXT, 0);
     }

@@ -34,7 +34,7 @@ RA_CHECKED ra_status ra_cuda_status(cudaError_t error, const char *what);
 /** The same for requests of memory: callers, who know the purpose, log that there is none. */
 RA_CHECKED ra_status ra_cuda_status_of_request(cudaError_t error, const char *what);
 /** The same for work on a GPU's memory whose bytes are on `ledger`: where there is none for what
-   CUDA needs itself (category context), the line says what is held. NULL: as ra_cuda_status. */
+   CUDA needs itself (category context), the line says what is held. */
 RA_CHECKED ra_status ra_cuda_status_of_work(const ra_ledger *ledger, cudaError_t error,
                                             const char *what);
 

@@ -274,7 +274,7 @@ ra_ring_config ra_job_ring_config(const ra_config *config, int repetitions)
 static ra_status ring_comm_make(ra_job *job)
 {
     ra_comm_device const device = {
-        .memory = job->shards.memory, .ledger = job->ledger, .host_ledger = job->host_ledger};
+        .memory = job->shards.memory, .pool = job->pool, .host_pool = job->host_pool};
     job->ring_comm = job->comm;
     if (job->backend != RA_BACKEND_CUDA || ra_comm_size(job->comm) == 1)
         return RA_OK;

@@ -3,6 +3,7 @@
 #include "comm/comm_internal.h"
 #include "comm/contract.h"
 #include "comm/local_ranks.h"
+#include "support/open_pool.h"
 #include "support/own_hosts.h"
 #include "support/standin_cudart.h"
 #include "support/standin_nccl.h"
@@ -21,7 +22,10 @@ void device_ranks_begin_nccl(void)
 static int run_rank(ra_comm *host, void *context)
 {
     const device_ranks *const plan = context;
-    ra_comm_device device = {.ledger = plan->ledger, .host_ledger = plan->host_ledger};
+    ra_comm_device device = {
+        .pool = plan->pool != NULL ? plan->pool : open_pool(),
+        .host_pool = plan->host_pool != NULL ? plan->host_pool : open_pool(),
+    };
     ra_comm *comm = NULL;
     ra_status status = ra_memory_device(ra_device_used(), &device.memory);
     if (status != RA_OK)

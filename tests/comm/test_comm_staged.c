@@ -2,6 +2,7 @@
 #include "comm/comm_internal.h"
 #include "comm/contract.h"
 #include "comm/device_failures.h"
+#include "support/poison_pool.h"
 #include "support/standin_cudart.h"
 
 #include <criterion/criterion.h>
@@ -87,24 +88,42 @@ Test(staged, charges_two_pieces_per_message)
     ra_ledger *ledger = NULL;
     ra_ledger_snapshot seen;
     ra_status expected = RA_OK;
-    cr_assert_eq(ra_ledger_create(4 * 8192, &ledger), RA_OK);
     device_ranks plan = {.make = ra_comm_create_staged,
                          .timeout_ms = 60000,
                          .piece_bytes = 8192,
-                         .host_ledger = ledger,
                          .body = send_to_oneself,
                          .context = &expected};
+    poison_pool_begin_within(4 * 8192, &ledger, &plan.host_pool);
     cr_expect_eq(device_ranks_run(1, &plan), 0);
     ra_ledger_read(ledger, &seen);
     cr_expect_eq(seen.peak_bytes[RA_MEM_COMM_BUFFER], 4 * 8192);
-    cr_expect_eq(seen.reserved_bytes, 0);
-    ra_ledger_destroy(ledger);
-    cr_assert_eq(ra_ledger_create(4 * 8192 - 1, &ledger), RA_OK);
-    plan.host_ledger = ledger;
+    poison_pool_end(ledger, plan.host_pool);
+    poison_pool_begin_within(4 * 8192 - 1, &ledger, &plan.host_pool);
     expected = RA_ERR_NO_MEMORY;
     cr_expect_eq(device_ranks_run(1, &plan), 0);
-    ra_ledger_read(ledger, &seen);
-    cr_expect_eq(seen.reserved_bytes, 0);
+    poison_pool_end(ledger, plan.host_pool);
+}
+
+/* What a pool keeps for later makes room for them. */
+Test(staged, takes_the_room_of_idle_memory)
+{
+    enum { IDLE = 8192 };
+    ra_ledger *ledger = NULL;
+    ra_block block;
+    ra_status expected = RA_OK;
+    device_ranks plan = {.make = ra_comm_create_staged,
+                         .timeout_ms = 60000,
+                         .piece_bytes = 8192,
+                         .body = send_to_oneself,
+                         .context = &expected};
+    cr_assert_eq(ra_ledger_create(4 * 8192 + IDLE - 1, &ledger), RA_OK);
+    ra_pool_config const config = {
+        .mode = RA_POOL_SIZE_CLASS, .memory = ra_memory_host(), .ledger = ledger};
+    cr_assert_eq(ra_pool_create(&config, &plan.host_pool), RA_OK);
+    cr_assert_eq(ra_pool_alloc(plan.host_pool, RA_MEM_IO, IDLE, NULL, &block), RA_OK);
+    ra_pool_free(plan.host_pool, NULL, &block);
+    cr_expect_eq(device_ranks_run(1, &plan), 0);
+    ra_pool_destroy(plan.host_pool);
     ra_ledger_destroy(ledger);
 }
 
@@ -117,13 +136,12 @@ Test(staged, says_what_is_held_where_the_driver_pins_no_more)
     ra_ledger *ledger = NULL;
     ra_status expected = RA_ERR_NO_MEMORY;
     int found = 0;
-    cr_assert_eq(ra_ledger_create(INT64_MAX, &ledger), RA_OK);
     device_ranks plan = {.make = ra_comm_create_staged,
                          .timeout_ms = 60000,
                          .piece_bytes = 8192,
-                         .host_ledger = ledger,
                          .body = send_to_oneself,
                          .context = &expected};
+    poison_pool_begin(&ledger, &plan.host_pool);
     for (int64_t at = 1; found < 4 && at < 100; at++) {
         contract_clear_log();
         standin_reset();
@@ -140,7 +158,7 @@ Test(staged, says_what_is_held_where_the_driver_pins_no_more)
     }
     standin_reset();
     cr_expect_eq(found, 4);
-    ra_ledger_destroy(ledger);
+    poison_pool_end(ledger, plan.host_pool);
 }
 
 static int lacks_memory(ra_status status, void *context)
@@ -156,14 +174,13 @@ Test(staged, says_what_is_held_where_the_gpu_has_no_memory_for_its_work)
     ra_ledger *ledger = NULL;
     ra_status expected = RA_ERR_NO_MEMORY;
     int found = 0;
-    cr_assert_eq(ra_ledger_create(INT64_MAX, &ledger), RA_OK);
-    cr_assert_eq(ra_ledger_charge(ledger, RA_MEM_QKV, 2048), RA_OK);
     device_ranks plan = {.make = ra_comm_create_staged,
                          .timeout_ms = 60000,
-                         .ledger = ledger,
                          .body = send_to_oneself,
                          .context = &expected,
                          .refused = lacks_memory};
+    poison_pool_begin(&ledger, &plan.pool);
+    cr_assert_eq(ra_pool_charge(plan.pool, RA_MEM_QKV, 2048), RA_OK);
     for (int64_t at = 1; at < 100; at++) {
         contract_clear_log();
         standin_reset();
@@ -179,8 +196,8 @@ Test(staged, says_what_is_held_where_the_gpu_has_no_memory_for_its_work)
     }
     standin_reset();
     cr_expect_gt(found, 4, "%d", found);
-    ra_ledger_release(ledger, RA_MEM_QKV, 2048);
-    ra_ledger_destroy(ledger);
+    ra_pool_release(plan.pool, RA_MEM_QKV, 2048);
+    poison_pool_end(ledger, plan.pool);
 }
 
 /* ---- failures -------------------------------------------------------------------------------- */

@@ -1,6 +1,8 @@
 /* What NCCL takes of a GPU, and the memory that it has for messages, over the stand-ins. */
 #include "comm/contract.h"
 #include "comm/device_ranks.h"
+#include "support/failing_calloc.h"
+#include "support/poison_pool.h"
 #include "support/standin_cudart.h"
 #include "support/standin_nccl.h"
 
@@ -44,23 +46,17 @@ Test(memory_nccl, charges_what_it_was_seen_to_take)
     ra_ledger *ledger = NULL;
     ra_ledger_snapshot seen;
     int64_t bytes = standin_nccl.taken_bytes;
-    cr_assert_eq(ra_ledger_create(bytes, &ledger), RA_OK);
-    device_ranks plan = {.make = ra_comm_create_nccl,
-                         .timeout_ms = 60000,
-                         .ledger = ledger,
-                         .body = expect_charged,
-                         .context = ledger};
+    device_ranks plan = {.make = ra_comm_create_nccl, .timeout_ms = 60000, .body = expect_charged};
+    poison_pool_begin_within(bytes, &ledger, &plan.pool);
+    plan.context = ledger;
     cr_expect_eq(device_ranks_run(1, &plan), 0);
     ra_ledger_read(ledger, &seen);
     cr_expect_eq(seen.peak_bytes[RA_MEM_CONTEXT], bytes);
-    cr_expect_eq(seen.reserved_bytes, 0);
     standin_nccl.taken_bytes++;
     plan.body = NULL;
     plan.refused = expect_no_memory;
     cr_expect_eq(device_ranks_run(1, &plan), 0);
-    ra_ledger_read(ledger, &seen);
-    cr_expect_eq(seen.reserved_bytes, 0);
-    ra_ledger_destroy(ledger);
+    poison_pool_end(ledger, plan.pool);
 }
 
 /* Another process has given back more meanwhile. */
@@ -68,18 +64,14 @@ Test(memory_nccl, charges_nothing_where_the_device_has_more_left_than_before)
 {
     ra_ledger *ledger = NULL;
     ra_ledger_snapshot seen;
-    cr_assert_eq(ra_ledger_create(1 << 20, &ledger), RA_OK);
-    device_ranks plan = {.make = ra_comm_create_nccl,
-                         .timeout_ms = 60000,
-                         .ledger = ledger,
-                         .body = take_nothing,
-                         .context = ledger};
+    device_ranks plan = {.make = ra_comm_create_nccl, .timeout_ms = 60000, .body = take_nothing};
+    poison_pool_begin_within(1 << 20, &ledger, &plan.pool);
     standin.used_bytes = 1 << 20;
     standin_nccl.taken_bytes = -4096;
     cr_expect_eq(device_ranks_run(1, &plan), 0);
     ra_ledger_read(ledger, &seen);
     cr_expect_eq(seen.reserved_peak_bytes, 0);
-    ra_ledger_destroy(ledger);
+    poison_pool_end(ledger, plan.pool);
 }
 
 /* A block of the memory that messages should come from, there and back. */
@@ -116,6 +108,36 @@ Test(memory_nccl, has_memory_for_messages)
     cr_expect_eq(run_memory(RA_ERR_NO_MEMORY), 0);
     cr_expect_eq(contract_count_lines("", ""), 0); /* said by whoever asks */
     cr_expect_eq(standin_nccl.blocks, 0);
+}
+
+/* They go in another order than they came. Each is remembered in host memory. */
+static int hold_many(ra_comm *comm, void *context)
+{
+    enum { BLOCKS = 40 };
+    void *blocks[BLOCKS] = {0};
+    ra_memory memory;
+    (void)context;
+    if (!ra_comm_memory(comm, &memory))
+        return 1;
+    for (int i = 0; i < BLOCKS; i++)
+        if (memory.ops->alloc(&memory, RA_NCCL_UNIT_BYTES, &blocks[i]) != RA_OK)
+            return 1;
+    callocs_left = 0;
+    ra_status const refused = memory.ops->alloc(&memory, RA_NCCL_UNIT_BYTES, &(void *){NULL});
+    callocs_left = -1;
+    if (refused != RA_ERR_NO_MEMORY || standin_nccl.blocks != BLOCKS)
+        return 1;
+    for (int i = 0; i < BLOCKS; i++)
+        memory.ops->free(&memory, blocks[7 * i % BLOCKS], RA_NCCL_UNIT_BYTES);
+    return standin_nccl.blocks != 0;
+}
+
+Test(memory_nccl, has_as_many_blocks_as_are_asked_for)
+{
+    device_ranks plan = {.make = ra_comm_create_nccl, .timeout_ms = 60000, .body = hold_many};
+    cr_expect_eq(device_ranks_run(1, &plan), 0);
+    cr_expect_eq(contract_count_lines("", ""), 0);
+    contract_print_log();
 }
 
 typedef struct held_block {

@@ -5,6 +5,7 @@
 #include "comm/comm_internal.h"
 #include "comm/contract.h"
 #include "ringattn/comm_device.h"
+#include "support/open_pool.h"
 #include "support/standin_cudart.h"
 
 #include <signal.h>
@@ -48,7 +49,7 @@ static int lose_a_rank(ra_comm *comm, char **arguments)
 int main(int argc, char **argv)
 {
     ra_comm *host = NULL, *comm = NULL;
-    ra_comm_device device = {0};
+    ra_comm_device device = {.pool = open_pool(), .host_pool = open_pool()};
     standin_reset();
     if (argc != 4 || ra_comm_create_mpi(&argc, &argv, 60000, &host) != RA_OK ||
         ra_memory_device(0, &device.memory) != RA_OK ||

@@ -1,6 +1,7 @@
 #include "ring/ring_job_cuda.h"
 
 #include "ringattn/comm_device.h"
+#include "support/open_pool.h"
 #include "support/standin_cudart.h"
 
 #include <stdlib.h>
@@ -13,7 +14,7 @@ void ring_job_begin_cuda(void)
 
 static ra_comm *wrap(void *context, int rank, ra_comm *host)
 {
-    ra_comm_device device = {0};
+    ra_comm_device device = {.pool = open_pool(), .host_pool = open_pool()};
     ra_comm *comm = host;
     (void)context, (void)rank;
     if (ra_memory_device(0, &device.memory) != RA_OK ||

@@ -14,7 +14,7 @@
 #include <sys/mman.h>
 #include <time.h>
 
-enum { REGISTERED_MAX = 16, OPS_MAX = 16 };
+enum { OPS_MAX = 16 };
 
 standin_nccl_state standin_nccl;
 
@@ -366,7 +366,7 @@ static ncclResult_t fake_register(ncclComm_t comm, void *data, size_t bytes, voi
 {
     int const fits = is_taken(data, bytes);
     ncclResult_t error = enter();
-    if (error == ncclSuccess && (!fits || comm->registered == REGISTERED_MAX))
+    if (error == ncclSuccess && !fits)
         error = ncclInvalidUsage;
     if (error == ncclSuccess) {
         comm->registered++;
