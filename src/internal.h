@@ -54,6 +54,13 @@ static inline int64_t ra_clock_ns(void)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
+/* So long that nothing is waited for to its end, and sums of deadlines stay in range. */
+static inline int64_t ra_clamp_timeout(int64_t timeout_ms)
+{
+    int64_t const most_ms = INT64_C(1000) * 1000 * 1000 * 1000; /* 30 years */
+    return ra_min_i64(timeout_ms, most_ms);
+}
+
 /* Quotients rounded down and up; the divisor is positive. */
 static inline int64_t ra_div_floor(int64_t a, int64_t b)
 {

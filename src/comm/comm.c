@@ -7,19 +7,12 @@
 #include <string.h>
 #include <unistd.h>
 
-/* So long that nothing is waited for to its end, and sums of deadlines stay in range. */
-static int64_t clamp_timeout(int64_t timeout_ms)
-{
-    int64_t const most_ms = INT64_C(1000) * 1000 * 1000 * 1000; /* 30 years */
-    return ra_min_i64(timeout_ms, most_ms);
-}
-
 void ra_comm_init(ra_comm *comm, const ra_comm_ops *ops, int rank, int size, int64_t timeout_ms)
 {
     RA_ASSERT(timeout_ms >= 1);
     RA_ASSERT(rank >= 0 && rank < size);
-    *comm =
-        (ra_comm){.ops = ops, .rank = rank, .size = size, .timeout_ms = clamp_timeout(timeout_ms)};
+    *comm = (ra_comm){
+        .ops = ops, .rank = rank, .size = size, .timeout_ms = ra_clamp_timeout(timeout_ms)};
     comm->beat_ns = ra_clock_ns(); /* as if one had just been sent: short work needs none */
     if (gethostname(comm->host, sizeof(comm->host)) != 0)
         strcpy(comm->host, "unknown");
@@ -160,7 +153,7 @@ void ra_comm_reset_stats(ra_comm *comm)
 void ra_comm_set_timeout(ra_comm *comm, int64_t timeout_ms)
 {
     RA_ASSERT(timeout_ms >= 1);
-    comm->timeout_ms = clamp_timeout(timeout_ms);
+    comm->timeout_ms = ra_clamp_timeout(timeout_ms);
     if (comm->of_host != NULL)
         ra_comm_set_timeout(comm->of_host, timeout_ms);
 }

@@ -9,7 +9,7 @@
 
 /* ---- one GPU --------------------------------------------------------------------------------- */
 
-/* Nothing is computed from it, so a driver that does not tell is fine. */
+/* 0 where the driver does not tell: the peak that follows from it is not known then. */
 static int32_t clock_of(int index)
 {
     int khz = 0;

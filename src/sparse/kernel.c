@@ -10,11 +10,12 @@ ra_status ra_kernel_init(const ra_kernel_ops *ops, const ra_kernel_use *use, ra_
                          ra_kernel *kernel_out)
 {
     RA_ASSERT(ops != NULL && use->threads >= 1 && use->dim >= 1 && use->dim <= RA_HEAD_DIM_MAX);
+    int64_t const timeout_ms = use->timeout_ms > 0 ? use->timeout_ms : RA_KERNEL_TIMEOUT_MS;
     ra_kernel_use here = *use;
     ra_kernel kernel = {.ops = ops,
                         .threads = use->threads,
                         .pool = pool,
-                        .timeout_ms = use->timeout_ms > 0 ? use->timeout_ms : RA_KERNEL_TIMEOUT_MS,
+                        .timeout_ms = ra_clamp_timeout(timeout_ms),
                         .deterministic = use->deterministic};
     if (ops->stores_grads != NULL)
         kernel.stores = ops->stores_grads(use);

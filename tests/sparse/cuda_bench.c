@@ -200,7 +200,7 @@ static void run_passes(bench *b, const char *name, const ra_tilemap *map, const 
                                  .dq = b->dq,
                                  .dk = b->dk,
                                  .dv = b->dv};
-    check(ra_cuda_forward_check(&with_delta));
+    check(ra_cuda_step_check(&with_delta.shape, with_delta.map, with_delta.q.dtype));
     check(ra_cuda_backward_check(&backward));
     ra_cuda_forward f = ra_cuda_forward_args(&forward, copy, NULL, b->tickets);
     ra_cuda_forward d = ra_cuda_forward_args(&with_delta, copy, NULL, b->tickets);

@@ -38,7 +38,7 @@ static ra_status forward_by(const ra_forward_step *step, bool warpgroups)
     size_t const parts_bytes = ra_cuda_cuts_bytes(PARTS, step->shape.dim);
     size_t const bytes = ra_cuda_shared_scratch_bytes(BLOCKS, step->shape.dim);
     uint32_t ticket = 0;
-    ra_status const status = ra_cuda_forward_check(step);
+    ra_status const status = ra_cuda_step_check(&step->shape, step->map, step->q.dtype);
     if (status != RA_OK)
         return status;
     void *const scratch = malloc(bytes), *const map = copy_map(step->map);

@@ -326,6 +326,24 @@ Test(watch_cuda, waits_for_its_last_look_as_long_as_for_work)
     end(&j);
 }
 
+/* However long a deadline is, it is one. */
+Test(watch_cuda, waits_for_a_gpu_without_end_where_it_may)
+{
+    enum { LOOKS = 400 };
+    int asked = 0;
+    slow const work = {.asked = &asked, .most = LOOKS};
+    ra_kernel_use const use = {.dim = 16, .threads = 1, .timeout_ms = INT64_MAX};
+    ra_kernel patient;
+    job j = {0};
+    begin(&j, RA_POOL_OFF);
+    cr_assert_eq(ra_kernel_init(ra_kernel_cuda(), &use, j.pool, &patient), RA_OK);
+    enqueue_on((cudaStream_t)patient.stream, slow_is_over, &work, sizeof(work));
+    cr_expect_eq(ra_kernel_finish(&patient), RA_OK, "%s", said.line);
+    cr_expect_eq(asked, LOOKS);
+    ra_kernel_fini(&patient);
+    end(&j);
+}
+
 Test(watch_cuda, names_the_step_that_was_given_last)
 {
     job j = {0};

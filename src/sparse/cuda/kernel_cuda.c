@@ -249,7 +249,7 @@ static ra_status forward_by(ra_kernel *kernel, const ra_forward_step *step, bool
                                          : ra_cuda_tile_of(step->q.dtype, step->shape.dim);
     const void *map = NULL;
     ra_block own = {0};
-    ra_status status = ra_cuda_forward_check(step);
+    ra_status status = ra_cuda_step_check(&step->shape, step->map, step->q.dtype);
     if (status == RA_OK)
         status = ra_kernel_validate_state(kernel, step);
     if (status == RA_OK)
@@ -414,8 +414,7 @@ static size_t sm90a_workspace_bytes(const ra_kernel_use *use)
 {
     size_t const other = ra_cuda_workspace_bytes(use);
     ra_cuda_tile const tile = ra_cuda_warpgroup_tile_of(use->dim);
-    if (!use->long_rows || use->linear != RA_LINEAR_NONE ||
-        !ra_cuda_has_warpgroups(RA_BF16, use->dim))
+    if (!use->long_rows || !sm90a_differs(use))
         return other;
     size_t const cuts = ra_cuda_cuts_bytes(use->threads * tile.blocks_per_sm, use->dim);
     return cuts + RA_CUDA_TAIL_BYTES > other ? cuts + RA_CUDA_TAIL_BYTES : other;

@@ -99,11 +99,6 @@ ra_status ra_cuda_step_check(const ra_kernel_shape *shape, const ra_tilemap *map
     return RA_OK;
 }
 
-ra_status ra_cuda_forward_check(const ra_forward_step *step)
-{
-    return ra_cuda_step_check(&step->shape, step->map, step->q.dtype);
-}
-
 /* Where `single` may run, on whichever GPU, dq is summed in float32. */
 ra_stored_grads ra_cuda_stores_grads(const ra_kernel_use *use)
 {

@@ -32,8 +32,6 @@ int32_t ra_cuda_shared_bytes(const ra_kernel_use *use);
  */
 RA_CHECKED ra_status ra_cuda_step_check(const ra_kernel_shape *shape, const ra_tilemap *map,
                                         ra_dtype dtype);
-/** Refuse, as ra_cuda_step_check does. */
-RA_CHECKED ra_status ra_cuda_forward_check(const ra_forward_step *step);
 
 /**
  * @param map_base  as for ra_cuda_map_at

@@ -195,7 +195,7 @@ ra_status ra_cuda_standard_forward(ra_kernel *kernel, const ra_forward_step *f)
 {
     const void *map = NULL;
     ra_block own_map = {0};
-    ra_status status = ra_cuda_forward_check(f);
+    ra_status status = ra_cuda_step_check(&f->shape, f->map, f->q.dtype);
     if (status == RA_OK)
         status = ra_kernel_validate_state(kernel, f);
     if (status == RA_OK)
