@@ -44,13 +44,15 @@ static ra_status complete_requests(ra_mpi_comm *mpi, const char *operation, int 
         open_count -= done_count;
         if (open_count == 0)
             break;
+        /* Others may need our next piece before they can come here. And where this rank was itself
+           suspended, their signs of work lie unread. */
+        ra_mpi_progress(mpi);
         if (ra_waited_ms(&mpi->base, begin_ns, now_ns) >= timeout_ms) {
             *open_out = 0;
             while (mpi->requests[*open_out] == MPI_REQUEST_NULL)
                 ++*open_out;
             return RA_ERR_TIMEOUT;
         }
-        ra_mpi_progress(mpi); /* others may need our next piece before they can come here */
         ra_mpi_pause(mpi, patience_ns, begin_ns, now_ns);
     }
     return RA_OK;
@@ -256,11 +258,11 @@ static ra_status receive_piece(ra_mpi_comm *mpi, const char *operation, int root
             return ra_mpi_fail(mpi, operation, -1, error);
         if (found_bytes >= 0)
             break;
+        ra_mpi_progress(mpi); /* as above */
         if (ra_waited_ms(&mpi->base, begin_ns, now_ns) >= mpi->base.timeout_ms) {
             ra_comm_log_timeout(&mpi->base, operation, -1, root);
             return RA_ERR_TIMEOUT;
         }
-        ra_mpi_progress(mpi);
         ra_mpi_pause(mpi, RA_PATIENCE_NONE, begin_ns, now_ns);
     }
     if (found_bytes != bytes) {

@@ -1,37 +1,43 @@
 /* Signs of work: who computes for longer than the deadline is not lost. */
+#include "comm/contract_clock.h"
 #include "comm/contract_internal.h"
 
 #include <time.h>
 
 enum { TIMEOUT_MS = 1500, WORK_MS = 2000 };
 
-static void work(ra_comm *comm)
+static void work(ra_comm *comm, atomic_llong *now_ns)
 {
-    for (int ms = 0; ms < WORK_MS; ms += 10) {
-        struct timespec const tile = {.tv_nsec = 10000000};
-        nanosleep(&tile, NULL);
+    enum { TILE_NS = 10000000, TILES = WORK_MS * 1000000 / TILE_NS };
+    for (int tile = 0; tile < TILES; tile++) {
+        atomic_fetch_add(now_ns, TILE_NS);
+        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL); /* others look at their clocks */
         ra_comm_poll(comm);
+        ra_comm_beat(comm);
+    }
+}
+
+/* The same in two leaps: others may look at their clocks only when both are over, as if they had
+   been suspended meanwhile, and have the signs of work before them. */
+static void leap(ra_comm *comm, atomic_llong *now_ns)
+{
+    enum { LEAPS = 2, LEAP_NS = 1400000000 };
+    for (int i = 0; i < LEAPS; i++) {
+        atomic_fetch_add(now_ns, LEAP_NS);
         ra_comm_beat(comm);
     }
 }
 
 /* The last rank works past the deadline before each kind of wait: for a message, in a barrier, for
    a broadcast, and in a window. */
-int contract_run_beats(ra_comm *comm)
+static int wait_for_work(ra_comm *comm, const ra_window *window, atomic_llong *now_ns,
+                         void (*act)(ra_comm *comm, atomic_llong *now_ns))
 {
-    int const size = ra_comm_size(comm), rank = ra_comm_rank(comm), worker = size - 1;
-    int64_t const timeout_ms = ra_comm_timeout_ms(comm);
-    int failures = 0;
+    int const rank = ra_comm_rank(comm), worker = ra_comm_size(comm) - 1;
     unsigned char byte = (unsigned char)rank;
-    ra_window window = {0};
-    if (size != 3)
-        return 0; /* it takes its time; three are enough for a message, a barrier, and one between
-                   */
-    bool const has_window =
-        ra_comm_of_host(comm) == comm && ra_window_create(comm, 1, &window) == RA_OK;
-    ra_comm_set_timeout(comm, TIMEOUT_MS);
+    int failures = 0;
     if (rank == worker)
-        work(comm);
+        act(comm, now_ns);
     if (rank == worker || rank == 0) {
         ra_exchange const exchange = {"beat: message", -1, .send = {0, &byte, rank == worker},
                                       .recv = {worker, &byte, rank == 0}};
@@ -41,20 +47,48 @@ int contract_run_beats(ra_comm *comm)
         EXPECT(byte == (unsigned char)worker);
     }
     if (rank == worker)
-        work(comm);
+        act(comm, now_ns);
     EXPECT(ra_comm_barrier(comm, "beat: barrier") == RA_OK);
     if (rank == worker)
-        work(comm);
+        act(comm, now_ns);
     EXPECT(ra_comm_broadcast(comm, "beat: broadcast", worker, &byte, 1) == RA_OK);
-    if (rank == worker && has_window)
-        work(comm);
-    ra_comm_reset_stats(comm);
-    if (has_window)
-        EXPECT(ra_window_barrier(comm, &window, "beat: window", -1) == RA_OK);
+    if (rank == worker && window != NULL)
+        act(comm, now_ns);
+    if (window != NULL)
+        EXPECT(ra_window_barrier(comm, window, "beat: window", -1) == RA_OK);
+    EXPECT(ra_comm_barrier(comm, "beat: end") == RA_OK);
+    return failures;
+}
+
+int contract_run_beats(ra_comm *comm)
+{
+    int64_t const timeout_ms = ra_comm_timeout_ms(comm);
+    ra_comm *const host = ra_comm_of_host(comm);
+    ra_window window;
     ra_comm_stats stats;
-    ra_comm_read_stats(comm, &stats);
-    EXPECT(!has_window || stats.wait_ms > 0);
-    ra_window_destroy(&window);
+    int failures = 0;
+    if (ra_comm_size(comm) != 3)
+        return 0; /* enough for a message, a barrier, and one between */
+    EXPECT(ra_window_create(host, sizeof(atomic_llong), &window) == RA_OK);
+    if (failures > 0)
+        return failures;
+    atomic_llong *const now_ns = window.data;
+    if (ra_comm_rank(comm) == 0) {
+        struct timespec now;
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        atomic_store(now_ns, (long long)now.tv_sec * 1000000000 + now.tv_nsec);
+    }
+    EXPECT(ra_comm_barrier(comm, "beat: begin") == RA_OK);
+    contract_clock_follow(now_ns);
+    ra_comm_set_timeout(comm, TIMEOUT_MS);
+    failures += wait_for_work(comm, host == comm ? &window : NULL, now_ns, work);
+    failures += wait_for_work(comm, host == comm ? &window : NULL, now_ns, leap);
     ra_comm_set_timeout(comm, timeout_ms);
+    contract_clock_follow(NULL);
+    ra_comm_reset_stats(host);
+    EXPECT(ra_window_barrier(host, &window, "beat: window", -1) == RA_OK);
+    ra_comm_read_stats(host, &stats);
+    EXPECT(stats.wait_ms > 0);
+    ra_window_destroy(&window);
     return failures;
 }

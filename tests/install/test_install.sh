@@ -6,6 +6,8 @@ build=$1 cmake=$2 generator=$3 cc=$4 cxx=$5 version=$6 mpiexec=${7-}
 here=$(cd "$(dirname "$0")" && pwd) || exit 1
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
+OMPI_MCA_orte_tmpdir_base=$work # of two mpirun at once one may remove the other's folder
+export OMPI_MCA_orte_tmpdir_base
 
 fail() {
     echo "test_install: $*" >&2

@@ -4,6 +4,7 @@ set -u
 source_dir=$1
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
+export OMPI_MCA_orte_tmpdir_base=$work # of two mpirun at once one may remove the other's folder
 fail() {
     echo "test_launch: $*" >&2
     exit 1

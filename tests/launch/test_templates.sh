@@ -4,6 +4,7 @@ set -euo pipefail
 ringattn=$1 source=$2
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
+export OMPI_MCA_orte_tmpdir_base=$folder # of two mpirun at once one may remove the other's folder
 cd "$folder"
 unset OMPI_MCA_hwloc_base_binding_policy PRTE_MCA_hwloc_default_binding_policy # the template binds
 printf 'shape: {seq: 300, heads: 2}\n' >job.yaml

@@ -24,8 +24,9 @@ static double now_s(void)
 }
 
 /* In a process group of its own, so that all of it can be ended; output goes to a file, so that a
-   child that outlives the launcher cannot keep us waiting on a pipe. */
-static pid_t begin(const char *const *argv, int output)
+   child that outlives the launcher cannot keep us waiting on a pipe. What mpirun keeps goes to a
+   folder of its own: of two at once release 4 may remove what the other is about to use. */
+static pid_t begin(const char *const *argv, int output, const char *folder)
 {
     pid_t const pid = fork();
     if (pid < 0)
@@ -33,7 +34,7 @@ static pid_t begin(const char *const *argv, int output)
     if (pid > 0)
         return pid;
     int const nothing = open("/dev/null", O_RDONLY);
-    if (setpgid(0, 0) != 0 || nothing < 0 || dup2(nothing, 0) < 0 || dup2(output, 1) < 0 ||
+    if (setenv("OMPI_MCA_orte_tmpdir_base", folder, 1) != 0 || setpgid(0, 0) != 0 || nothing < 0 || dup2(nothing, 0) < 0 || dup2(output, 1) < 0 ||
         dup2(output, 2) < 0)
         _exit(126);
     execvp(argv[0], (char *const *)argv);
@@ -51,15 +52,18 @@ static char *read_all(int file)
 
 launch_result launch_run(const char *const *argv, int limit_s)
 {
-    char path[] = "/tmp/ringattn_launch_XXXXXX";
+    char path[] = "/tmp/ringattn_launch_XXXXXX", folder[] = "/tmp/ringattn_mpirun_XXXXXX";
+    char remove[64];
     launch_result result = {0};
     int state = 0;
     int const output = mkstemp(path);
     if (output < 0)
         fail(path);
     unlink(path);
+    if (mkdtemp(folder) == NULL)
+        fail(folder);
 
-    pid_t const pid = begin(argv, output);
+    pid_t const pid = begin(argv, output, folder);
     double const end_s = now_s() + limit_s;
     for (;;) {
         pid_t const ended = waitpid(pid, &state, WNOHANG);
@@ -78,6 +82,9 @@ launch_result launch_run(const char *const *argv, int limit_s)
     result.exit_code = WIFEXITED(state) ? WEXITSTATUS(state) : 128 + WTERMSIG(state);
     result.output = read_all(output);
     close(output);
+    snprintf(remove, sizeof(remove), "rm -rf %s", folder);
+    if (system(remove) != 0)
+        fail(remove);
     return result;
 }
 

@@ -113,13 +113,14 @@ void command_shell(command_result *result, const char *text)
     FILE *file = fopen(script, "w");
     cr_assert_not_null(file);
     /* mpirun would give every rank of a failed job a second to clean up. And of two jobs at once,
-       release 5 may take one's shared memory for the other's, by its name in /dev/shm. */
+       release 4 may remove the folder that the other is about to use, and release 5 take one's
+       shared memory for the other's, by its name in /dev/shm. */
     fprintf(file,
             "RINGATTN='%s'\nMPIEXEC='%s'\nOMPI_MCA_odls_base_sigkill_timeout=0\n"
-            "OMPI_MCA_btl_sm_backing_directory=%s/.shared\n"
+            "OMPI_MCA_orte_tmpdir_base=%s/.shared\nOMPI_MCA_btl_sm_backing_directory=%s/.shared\n"
             "export RINGATTN MPIEXEC OMPI_MCA_odls_base_sigkill_timeout\n"
-            "export OMPI_MCA_btl_sm_backing_directory\n%s\n",
-            RA_TEST_COMMAND, RA_TEST_MPIEXEC, command_folder, text);
+            "export OMPI_MCA_orte_tmpdir_base OMPI_MCA_btl_sm_backing_directory\n%s\n",
+            RA_TEST_COMMAND, RA_TEST_MPIEXEC, command_folder, command_folder, text);
     cr_assert_eq(fclose(file), 0);
     snprintf(line, sizeof(line),
              "cd %s && mkdir -p .shared && timeout -k 5 120 sh .script >.out 2>.err </dev/null\n"
