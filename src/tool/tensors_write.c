@@ -156,8 +156,11 @@ ra_status ra_result_write(const ra_config *config, ra_comm *comm, const ra_rowse
     if (status != RA_OK)
         return status;
     list_build(config, results, &list);
-    /* From here on any rank that is ended removes the file, whoever made it. */
+    /* From here on any rank that is ended removes the file, whoever made it: all, before it is. */
     ra_tensor_writer_doom(config->output, job_id);
+    status = ra_comm_barrier(comm, operation);
+    if (status != RA_OK)
+        goto end;
     ra_console_hold();
     if (root)
         own = ra_tensor_writer_open(config->output, job_id, true, list.infos, list.count, &writer);
