@@ -4,7 +4,6 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
-#include <time.h>
 
 /* ---- lines ----------------------------------------------------------------------------------- */
 
@@ -43,24 +42,9 @@ static bool found_is_raised(void)
 
 contract_flag contract_found = {raise_found, found_is_raised};
 
-static atomic_int arrived;
-
-void contract_arrive(void)
-{
-    atomic_fetch_add(&arrived, 1);
-}
-
-void contract_meet(int count)
-{
-    while (atomic_load(&arrived) < count)
-        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
-    nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL); /* for what they do next */
-}
-
 void contract_clear_log(void)
 {
     is_found = false;
-    arrived = 0;
     pthread_mutex_lock(&lines_mutex);
     line_count = error_count = 0;
     pthread_mutex_unlock(&lines_mutex);

@@ -32,11 +32,6 @@ typedef struct contract_flag {
 } contract_flag;
 extern contract_flag contract_found;
 
-/** Counts ranks that are threads, from contract_clear_log on. */
-void contract_arrive(void);
-/** Waits until so many have arrived. */
-void contract_meet(int count);
-
 /* Lines that the library logs are kept, not printed, from here on; thread-safe. */
 void contract_capture_log(void);
 void contract_clear_log(void);

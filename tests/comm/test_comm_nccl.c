@@ -2,6 +2,7 @@
 #include "comm/comm_internal.h"
 #include "comm/comm_nccl.h"
 #include "comm/contract.h"
+#include "comm/contract_clock.h"
 #include "comm/device_failures.h"
 #include "comm/local_ranks.h"
 #include "support/standin_cudart.h"
@@ -233,9 +234,9 @@ Test(nccl, a_connection_that_spoils_bytes_is_found_at_the_start)
 Test(nccl, a_connection_that_stalls_ends_at_the_deadline)
 {
     standin_nccl.stalls = 1;
-    device_outcome const outcome = device_job_run(ra_comm_create_nccl, 0, 1000);
+    device_outcome const outcome = device_job_run(ra_comm_create_nccl, 0, 4000);
     cr_expect_eq(outcome.failed, 2);
-    cr_expect_geq(contract_count_lines("a first message over NCCL timed out after 1 s (rank ",
+    cr_expect_geq(contract_count_lines("a first message over NCCL timed out after 4 s (rank ",
                                        " 1 bytes (under way)"),
                   1);
 }
@@ -314,7 +315,7 @@ static void end_stuck(void)
 Test(nccl_lost, ends_though_it_does_not_return_from_ending)
 {
     standin_nccl.stuck = 1;
-    device_outcome const outcome = device_job_run(ra_comm_create_nccl, 0, 1000);
+    device_outcome const outcome = device_job_run(ra_comm_create_nccl, 0, 4000);
     cr_expect_eq(outcome.ok, 2);
     cr_expect_eq(outcome.wrong, 0);
     cr_expect_eq(contract_count_errors(), 0);
@@ -325,13 +326,13 @@ Test(nccl_lost, ends_though_it_does_not_return_from_ending)
 }
 
 /* Rank 0 is busy for longer than the deadline, and says so; till then the other's end waits. */
-static int come_late(ra_comm *comm, void *none)
+static int come_late(ra_comm *comm, void *context)
 {
-    int64_t const begin_ns = ra_clock_ns();
-    (void)none;
-    while (ra_comm_rank(comm) == 0 && ra_clock_ns() - begin_ns < 2000 * (int64_t)1000000) {
+    enum { TILE_NS = 10000000, TILES = 200 };
+    for (int tile = 0; ra_comm_rank(comm) == 0 && tile < TILES; tile++) {
+        atomic_fetch_add((atomic_llong *)context, TILE_NS);
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL); /* the other looks at its clock */
         ra_comm_beat(comm);
-        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
     }
     if (ra_comm_rank(comm) == 0)
         standin_nccl.stuck = 0;
@@ -340,9 +341,13 @@ static int come_late(ra_comm *comm, void *none)
 
 Test(nccl_lost, an_end_waits_for_a_rank_that_comes_late_but_works)
 {
+    atomic_llong now_ns = ra_clock_ns();
+    device_ranks plan = {
+        .make = ra_comm_create_nccl, .timeout_ms = 1000, .body = come_late, .context = &now_ns};
     standin_nccl.stuck = 1;
-    device_ranks plan = {.make = ra_comm_create_nccl, .timeout_ms = 1000, .body = come_late};
+    contract_clock_follow(&now_ns);
     cr_expect_eq(device_ranks_run(2, &plan), 0);
+    contract_clock_follow(NULL);
     cr_expect_eq(contract_count_lines("", ""), 0);
     cr_expect_not(ra_device_is_lost());
     cr_expect_eq(standin_nccl.on_first_gpu, 0);
@@ -352,7 +357,7 @@ Test(nccl_lost, ends_though_it_does_not_return_from_aborting)
 {
     standin_nccl.stalls = 1;
     standin_nccl.stuck = 1;
-    device_outcome const outcome = device_job_run(ra_comm_create_nccl, 0, 1000);
+    device_outcome const outcome = device_job_run(ra_comm_create_nccl, 0, 4000);
     cr_expect_eq(outcome.failed, 2);
     cr_expect_geq(contract_count_lines("a first message over NCCL timed out", " bytes "), 1);
     cr_expect_eq(contract_count_lines("NCCL has not returned from aborting", "is left as it is"),

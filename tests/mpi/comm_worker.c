@@ -200,9 +200,9 @@ static int wait_in_vain(ra_comm *comm, int peer)
 /* lose SIGNAL TIMEOUT_MS FOLDER: rank 1 sends itself a signal; the others wait for it. */
 static int lose_a_rank(ra_comm *comm, char **arguments)
 {
-    ra_comm_set_timeout(comm, atoll(arguments[1]));
     if (ra_comm_barrier(comm, "begin") != RA_OK)
         return 94;
+    ra_comm_set_timeout(comm, atoll(arguments[1]));
     if (ra_comm_rank(comm) == 1) {
         touch(arguments[2], "pid", 1, getpid());
         raise(atoi(arguments[0]));
@@ -308,6 +308,7 @@ static int be_hoarse(ra_comm *comm, char **arguments)
         ra_comm_beat(comm);
     }
     int failures = refuses_beat; /* it was sent none */
+    ra_comm_set_timeout(comm, 60000);
     ra_comm_destroy(comm);
     MPI_Finalized(&finalised);
     return failures + !finalised;
@@ -323,7 +324,7 @@ static int run_out_of_memory(int *argc, char ***argv)
     for (;; failed++) {
         contract_clear_log();
         callocs_left = failed;
-        ra_status const status = ra_comm_create_mpi(NULL, NULL, 5000, &comm);
+        ra_status const status = ra_comm_create_mpi(NULL, NULL, 60000, &comm);
         callocs_left = -1;
         if (status == RA_OK)
             break;

@@ -34,8 +34,8 @@ static pid_t begin(const char *const *argv, int output, const char *folder)
     if (pid > 0)
         return pid;
     int const nothing = open("/dev/null", O_RDONLY);
-    if (setenv("OMPI_MCA_orte_tmpdir_base", folder, 1) != 0 || setpgid(0, 0) != 0 || nothing < 0 || dup2(nothing, 0) < 0 || dup2(output, 1) < 0 ||
-        dup2(output, 2) < 0)
+    if (setenv("OMPI_MCA_orte_tmpdir_base", folder, 1) != 0 || setpgid(0, 0) != 0 || nothing < 0 ||
+        dup2(nothing, 0) < 0 || dup2(output, 1) < 0 || dup2(output, 2) < 0)
         _exit(126);
     execvp(argv[0], (char *const *)argv);
     _exit(127);

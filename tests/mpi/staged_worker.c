@@ -31,9 +31,9 @@ static int lose_a_rank(ra_comm *comm, char **arguments)
     ra_exchange const exchange = {
         "forward keys and values", 3, {1, out, sizeof(out)}, {1, in, sizeof(in)}};
     ra_transfer *transfer = NULL;
-    ra_comm_set_timeout(comm, atoll(arguments[0]));
     if (ra_comm_barrier(comm, "begin") != RA_OK)
         return 94;
+    ra_comm_set_timeout(comm, atoll(arguments[0]));
     if (ra_comm_rank(comm) == 1) {
         raise(SIGSTOP);
         sleep(600);

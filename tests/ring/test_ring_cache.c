@@ -222,7 +222,7 @@ Test(ring_cache, jobs_that_fail_give_their_maps_back)
     captured_log said;
     small_job s;
     begin(&s, RANKS, 1, RA_SCHEDULE_DIRECT, 1);
-    s.job.timeout_ms = 5000;
+    s.job.timeout_ms = 60000;
     s.job.pattern = pattern_at(2);
     open_caches(&s, RA_CACHE_EAGER, 3, 1 << 20);
     bool failed = true;

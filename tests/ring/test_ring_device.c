@@ -280,7 +280,7 @@ static void compare_dead_steps(device_maker *make, int ranks, int window)
     device.wrap_context = &make;
     device.kernel = &ops;
     device.two_pools = true;
-    device.timeout_ms = 5000;
+    device.timeout_ms = 60000;
     cr_assert_eq(ra_memory_device(0, &device.kernel_memory), RA_OK);
     device.config.layout = host.config.layout = RA_LAYOUT_CONTIGUOUS;
     if (window > 0) {

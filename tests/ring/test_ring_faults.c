@@ -19,7 +19,7 @@ static ring_job small_job(int buffers, ra_schedule schedule, int hosts)
         (schedule == RA_SCHEDULE_SHARED && hosts == 2 && buffers == 0))
         job.config.rounds = 2;
     job.hosts[RANKS - 1] = hosts - 1;
-    job.timeout_ms = 5000;
+    job.timeout_ms = 60000;
     return job;
 }
 

@@ -9,7 +9,7 @@ TestSuite(bench_files, .init = command_folder_make, .fini = command_folder_remov
 /* What ends a bench leaves what was measured before in the file. */
 Test(bench_files, that_is_killed_leaves_the_points_it_has_measured)
 {
-    write_config("shape: {heads: 1, head_dim: 16}\njob: {repeat: 1, warmup: 0}\n"
+    write_config("shape: {heads: 1}\njob: {repeat: 1, warmup: 0}\n"
                  "sweep: {shape.seq: [32, 256K]}\n");
     command_kill_after(&result, "bench --quiet --config job.yaml --json=b.json", "b.json");
     cr_expect_eq(command_folder_entries(), 2, "a temporary file was left");
@@ -76,7 +76,7 @@ Test(bench_files, json_has_a_message_that_was_cut_within_a_character)
 Test(bench_files, json_is_whole_if_another_output_fails)
 {
     static const char *const outputs[] = {"--csv=/dev/full", "--csv >/dev/full", ">/dev/full"};
-    write_config("shape: {heads: 1, head_dim: 16}\njob: {repeat: 1, warmup: 0}\n"
+    write_config("shape: {heads: 1}\njob: {repeat: 1, warmup: 0}\n"
                  "sweep: {shape.seq: [16, 17, 18, 19]}\n");
     for (size_t i = 0; i < sizeof(outputs) / sizeof(outputs[0]); i++) {
         char line[256];
@@ -97,11 +97,12 @@ Test(bench_files, json_has_every_point_up_to_a_failure)
 {
     if (!command_has_mpi())
         cr_skip_test("this build has no MPI");
-    write_config("shape: {heads: 1, head_dim: 16}\njob: {repeat: 1, warmup: 0}\n"
+    write_config("shape: {heads: 1}\njob: {repeat: 1, warmup: 0}\n"
                  "comm.timeout: 5s\n"
                  "sweep:\n"
                  "  shape.batch: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]\n"
                  "  shape.seq: [16, 17, 18, 19, 20, 21, 22, 23, 24, 25]\n"
+                 "  shape.head_dim: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]\n"
                  "  job.seed: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]\n");
     command_shell(&result,
                   "cat >rank <<'END'\n"
