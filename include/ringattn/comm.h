@@ -6,10 +6,12 @@
  * sequence of collective calls; exchanges are matched pair by pair in the order they are posted.
  * Every message carries a sequence number, every wait has the communicator's deadline. The deadline
  * counts from the last heartbeat (ra_comm_beat) of any other rank, so a rank that computes for long
- * is not taken for lost, and ranks that only wait for each other still time out. A wait that passes
- * the deadline logs rank, host, step, peer and operation, and returns RA_ERR_TIMEOUT; from then on
- * the communicator is broken and every call returns RA_ERR_PEER in silence. A thread that has
- * waited for long has a timer slack of 1 us from then on (PR_SET_TIMERSLACK of Linux).
+ * is not taken for lost, and ranks that only wait for each other still time out. Where the waiting
+ * rank itself stood still, as in a job that was suspended, that counts as an eighth of the deadline
+ * at most: others may have stood still, too. A wait that passes the deadline logs rank, host, step,
+ * peer and operation, and returns RA_ERR_TIMEOUT; from then on the communicator is broken and every
+ * call returns RA_ERR_PEER in silence. A thread that has waited for long has a timer slack of 1 us
+ * from then on (PR_SET_TIMERSLACK of Linux).
  * SPDX-License-Identifier: BSD-3-Clause
  */
 #ifndef RINGATTN_COMM_H

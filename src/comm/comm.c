@@ -197,9 +197,17 @@ ra_status ra_comm_start(ra_comm *comm, const ra_exchange *exchange, ra_transfer 
     return RA_OK;
 }
 
-int64_t ra_waited_ms(const ra_comm *comm, int64_t begin_ns, int64_t now_ns)
+int64_t ra_waited_ms(ra_comm *comm, int64_t begin_ns, int64_t now_ns)
 {
-    return (now_ns - ra_max_i64(begin_ns, comm->heard_ns)) / 1000000;
+    int64_t const most_ns = comm->timeout_ms * 1000000 / 8;
+    int64_t since_ns = ra_max_i64(begin_ns, ra_max_i64(comm->heard_ns, comm->excused_ns));
+    int64_t const unseen_ns = now_ns - ra_max_i64(since_ns, comm->looked_ns);
+    if (unseen_ns > most_ns) {
+        since_ns += unseen_ns - most_ns;
+        comm->excused_ns = since_ns;
+    }
+    comm->looked_ns = now_ns;
+    return (now_ns - since_ns) / 1000000;
 }
 
 bool ra_beat_is_due(ra_comm *comm, int64_t now_ns)

@@ -48,10 +48,11 @@ struct ra_comm {
     const int *hosts; /* [size], the maker's */
     int64_t timeout_ms;
     ra_comm_stats stats;
-    char host[65];    /* as long as Linux has them */
-    int64_t heard_ns; /* last heartbeat of another rank; CLOCK_MONOTONIC */
-    int64_t beat_ns;  /* last one of this rank */
-    int in_flight;    /* kept by the ra_comm_* functions, as are the stats */
+    char host[65];                 /* as long as Linux has them */
+    int64_t heard_ns;              /* last heartbeat of another rank; CLOCK_MONOTONIC */
+    int64_t beat_ns;               /* last one of this rank */
+    int64_t looked_ns, excused_ns; /* ra_waited_ms: last time, and as if there had been a beat */
+    int in_flight;                 /* kept by the ra_comm_* functions, as are the stats */
     /* NULL: messages lie in host memory. Else exchanges are carried out one after the other: none
        may need a later one of its own rank to end, and what two ranks send each other in one
        exchange is one exchange on either side. */
@@ -79,8 +80,12 @@ void ra_comm_init(ra_comm *comm, const ra_comm_ops *ops, int rank, int size, int
 /** FNV-1a: `hash`, continued with the bytes of `text`. */
 uint64_t ra_hash_text(uint64_t hash, const char *text);
 
-/** How much of the deadline a wait that began at `begin_ns` has used up. */
-int64_t ra_waited_ms(const ra_comm *comm, int64_t begin_ns, int64_t now_ns);
+/**
+ * How much of the deadline a wait that began at `begin_ns` has used up. To be asked at every look:
+ * between two of them an eighth of the deadline passes at most, as who stood still itself, maybe
+ * with all others, cannot tell that they are late.
+ */
+int64_t ra_waited_ms(ra_comm *comm, int64_t begin_ns, int64_t now_ns);
 /** Whether a heartbeat is due; then notes that one is sent at `now_ns`. */
 bool ra_beat_is_due(ra_comm *comm, int64_t now_ns);
 

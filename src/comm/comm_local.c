@@ -25,7 +25,7 @@ bool ra_local_wait_for_change(ra_local_group *group, ra_comm *comm, int64_t begi
     if (pthread_cond_timedwait(&group->changed, &group->mutex, &deadline) != ETIMEDOUT)
         return true;
     comm->heard_ns = group->beat_ns;
-    return ra_waited_ms(comm, begin_ns, ra_clock_ns()) < comm->timeout_ms;
+    return ra_clock_ns() - ra_max_i64(begin_ns, group->beat_ns) < comm->timeout_ms * 1000000;
 }
 
 void ra_local_fail(ra_local_group *group)

@@ -28,6 +28,13 @@ static void leap(ra_comm *comm, atomic_llong *now_ns)
     }
 }
 
+/* Many deadlines, in which all stand still, as where their job is suspended. */
+static void stand_still(ra_comm *comm, atomic_llong *now_ns)
+{
+    (void)comm;
+    atomic_fetch_add(now_ns, 100 * (long long)TIMEOUT_MS * 1000000);
+}
+
 /* The last rank works past the deadline before each kind of wait: for a message, in a barrier, for
    a broadcast, and in a window. */
 static int wait_for_work(ra_comm *comm, const ra_window *window, atomic_llong *now_ns,
@@ -81,8 +88,10 @@ int contract_run_beats(ra_comm *comm)
     EXPECT(ra_comm_barrier(comm, "beat: begin") == RA_OK);
     contract_clock_follow(now_ns);
     ra_comm_set_timeout(comm, TIMEOUT_MS);
-    failures += wait_for_work(comm, host == comm ? &window : NULL, now_ns, work);
-    failures += wait_for_work(comm, host == comm ? &window : NULL, now_ns, leap);
+    const ra_window *const own = host == comm ? &window : NULL;
+    failures += wait_for_work(comm, own, now_ns, work);
+    failures += wait_for_work(comm, own, now_ns, leap);
+    failures += wait_for_work(comm, own, now_ns, stand_still);
     ra_comm_set_timeout(comm, timeout_ms);
     contract_clock_follow(NULL);
     ra_comm_reset_stats(host);
