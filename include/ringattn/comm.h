@@ -206,7 +206,7 @@ RA_CHECKED ra_status ra_comm_create_self(int64_t timeout_ms, ra_comm **comm_out)
 
 /**
  * `ranks` communicators of one process, one per thread, for tests: comms_out[r] is rank r's.
- * Each is destroyed by itself, in any order.
+ * Each is destroyed by itself, in any order. Their deadlines go by the clock, whoever stood still.
  *
  * @param hosts  as if ranks were on several: as ra_comm_hosts gives them, copied; NULL: on one
  * @return RA_ERR_NO_MEMORY

@@ -126,7 +126,7 @@ static ra_status duplicate_world(ra_mpi_comm *mpi)
         mpi->is_joining = done == 0;
         if (error != MPI_SUCCESS || done)
             break;
-        if ((now_ns - begin_ns) / 1000000 >= mpi->base.timeout_ms) {
+        if (ra_waited_ms(&mpi->base, begin_ns, now_ns) >= mpi->base.timeout_ms) {
             ra_log(RA_LOG_ERROR,
                    "%s timed out after %g s (rank %d on host %s, waiting for some of ranks 0 to "
                    "%d): a rank is stopped or lost, or has no memory for MPI; look at the hosts",

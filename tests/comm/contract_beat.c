@@ -4,28 +4,32 @@
 
 #include <time.h>
 
-enum { TIMEOUT_MS = 1500, WORK_MS = 2000 };
+enum { TIMEOUT_MS = 1500, TILE_NS = 10000000, WORK_TILES = 200, LEAP_TILES = 140 };
+
+static void pass_tile(atomic_llong *now_ns)
+{
+    atomic_fetch_add(now_ns, TILE_NS);
+    nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL); /* others look at their clocks */
+}
 
 static void work(ra_comm *comm, atomic_llong *now_ns)
 {
-    enum { TILE_NS = 10000000, TILES = WORK_MS * 1000000 / TILE_NS };
-    for (int tile = 0; tile < TILES; tile++) {
-        atomic_fetch_add(now_ns, TILE_NS);
-        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL); /* others look at their clocks */
+    for (int tile = 0; tile < WORK_TILES; tile++) {
+        pass_tile(now_ns);
         ra_comm_poll(comm);
         ra_comm_beat(comm);
     }
 }
 
-/* The same in two leaps: others may look at their clocks only when both are over, as if they had
-   been suspended meanwhile, and have the signs of work before them. */
+/* Nearly a deadline in silence, a sign of work, and as long again at once: others may look at their
+   clocks only then, as if they had been suspended meanwhile, and have the sign before them. */
 static void leap(ra_comm *comm, atomic_llong *now_ns)
 {
-    enum { LEAPS = 2, LEAP_NS = 1400000000 };
-    for (int i = 0; i < LEAPS; i++) {
-        atomic_fetch_add(now_ns, LEAP_NS);
-        ra_comm_beat(comm);
-    }
+    ra_comm_beat(comm);
+    for (int tile = 0; tile < LEAP_TILES; tile++)
+        pass_tile(now_ns);
+    ra_comm_beat(comm);
+    atomic_fetch_add(now_ns, LEAP_TILES * (long long)TILE_NS);
 }
 
 /* Many deadlines, in which all stand still, as where their job is suspended. */
