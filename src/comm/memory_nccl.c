@@ -83,7 +83,7 @@ static ra_status nccl_alloc(const ra_memory *memory, size_t bytes, void **ptr_ou
     return status;
 }
 
-/* Take the block out of the list. @return of its registration */
+/* Take the block out of the list. @return the handle of its registration */
 static void *forget(ra_nccl_comm *nccl, const void *data)
 {
     ra_nccl_block **at = &nccl->blocks;
