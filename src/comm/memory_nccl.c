@@ -42,7 +42,7 @@ static ra_status explain(ra_nccl_comm *nccl, const char *operation, ncclResult_t
     return status == RA_OK ? RA_ERR_NO_MEMORY : status;
 }
 
-/* A block that is kept until nccl_free takes it out. */
+/* Fill a block: its data, and the handle of their registration. */
 static ra_status take(ra_nccl_comm *nccl, size_t bytes, ra_nccl_block *block_out)
 {
     static const char taking[] = "taking memory for messages",
@@ -65,22 +65,25 @@ static ra_status take(ra_nccl_comm *nccl, size_t bytes, ra_nccl_block *block_out
             (void)nccl->api->mem_free(data);
         return status;
     }
-    *block_out = (ra_nccl_block){nccl->blocks, data, handle};
-    nccl->blocks = block_out;
+    *block_out = (ra_nccl_block){.data = data, .handle = handle};
     return RA_OK;
 }
 
 static ra_status nccl_alloc(const ra_memory *memory, size_t bytes, void **ptr_out)
 {
+    ra_nccl_comm *const nccl = comm_of(memory);
     ra_nccl_block *const block = calloc(1, sizeof(*block));
     if (block == NULL)
         return RA_ERR_NO_MEMORY;
-    ra_status const status = take(comm_of(memory), bytes, block);
-    if (status == RA_OK)
-        *ptr_out = block->data;
-    else
+    ra_status const status = take(nccl, bytes, block);
+    if (status != RA_OK) {
         free(block);
-    return status;
+        return status;
+    }
+    block->next = nccl->blocks;
+    nccl->blocks = block;
+    *ptr_out = block->data;
+    return RA_OK;
 }
 
 /* Take the block out of the list. @return the handle of its registration */
