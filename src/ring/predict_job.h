@@ -180,9 +180,11 @@ RA_CHECKED ra_status ra_predict_push_range(ra_need *need, ra_range range);
 RA_CHECKED ra_status ra_predict_add_range(ra_need *need, ra_range range);
 /* Sorted, merged, and cut where the owner's pieces end. */
 RA_CHECKED ra_status ra_predict_list_unit(ra_need *need, const ra_rowset *owner);
+RA_CHECKED ra_status ra_predict_look_for_full(const ra_predict_job *job, int owner, ra_need *need);
+
 /* Rows of an owner of which long stretches that repeat are shortened (predict_fold.c). */
 typedef struct ra_fold {
-    int64_t *edges, *folded; /* [count]: where ranges and pieces begin and end, and there where */
+    int64_t *edges, *folded; /* [count]: where ranges and pieces begin and end, and shortened */
     int64_t count;
     int64_t period; /* of rows between two edges; 0: they do not repeat */
 } ra_fold;
@@ -194,8 +196,6 @@ int64_t ra_fold_edge(const ra_fold *fold, int64_t edge);
 /** One of the need's, and one that was found among what is left. */
 ra_range ra_fold_range(const ra_fold *fold, ra_range range);
 ra_range ra_unfold_range(const ra_fold *fold, ra_range range);
-
-RA_CHECKED ra_status ra_predict_look_for_full(const ra_predict_job *job, int owner, ra_need *need);
 
 /* Random blocks that are too many to be counted (predict_random.c): whether they are, the pattern
    without them, and what they would have taken. */

@@ -229,19 +229,28 @@ ra_status ra_predict_need_all(const ra_rowset *rows, ra_need *need_out)
     return RA_OK;
 }
 
+static ra_status list_whole(ra_need *need, const ra_rowset *owner)
+{
+    free(need->items);
+    return ra_predict_need_all(owner, need);
+}
+
 static ra_status list(ra_predict_job *job, int owner, ra_need *need)
 {
     const ra_rowset *rows = &job->rows[owner];
-    bool unit = true;
+    bool unit = true, even = true; /* ranges of one stride are disjoint once they are in order */
     int64_t sum = 0;
     ra_fold fold;
     put_in_order(need);
     for (int64_t i = 0; i < need->count; ++i) {
         unit = unit && need->items[i].stride == 1;
+        even = even && need->items[i].stride == need->items[0].stride;
         sum += need->items[i].count;
     }
     if (unit && need->common <= 1)
         return ra_predict_list_unit(need, rows);
+    if (need->common == 0 && even && sum == rows->row_count)
+        return list_whole(need, rows); /* without a period, but there is nothing to look for */
     ra_status status = ra_fold_init(need, rows, &fold);
     if (status == RA_OK && fold.folded[fold.count - 1] <= BITMAP_ROWS_MAX) {
         status = list_strided(need, &fold, rows);
