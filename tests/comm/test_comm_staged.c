@@ -83,16 +83,21 @@ static int send_to_oneself(ra_comm *comm, void *context)
     return status != *expected;
 }
 
+static device_ranks in_pieces(ra_status *expected)
+{
+    return (device_ranks){.make = ra_comm_create_staged,
+                          .timeout_ms = 60000,
+                          .piece_bytes = 8192,
+                          .body = send_to_oneself,
+                          .context = expected};
+}
+
 Test(staged, charges_two_pieces_per_message)
 {
     ra_ledger *ledger = NULL;
     ra_ledger_snapshot seen;
     ra_status expected = RA_OK;
-    device_ranks plan = {.make = ra_comm_create_staged,
-                         .timeout_ms = 60000,
-                         .piece_bytes = 8192,
-                         .body = send_to_oneself,
-                         .context = &expected};
+    device_ranks plan = in_pieces(&expected);
     poison_pool_begin_within(4 * 8192, &ledger, &plan.host_pool);
     cr_expect_eq(device_ranks_run(1, &plan), 0);
     ra_ledger_read(ledger, &seen);
@@ -111,11 +116,7 @@ Test(staged, takes_the_room_of_idle_memory)
     ra_ledger *ledger = NULL;
     ra_block block;
     ra_status expected = RA_OK;
-    device_ranks plan = {.make = ra_comm_create_staged,
-                         .timeout_ms = 60000,
-                         .piece_bytes = 8192,
-                         .body = send_to_oneself,
-                         .context = &expected};
+    device_ranks plan = in_pieces(&expected);
     cr_assert_eq(ra_ledger_create(4 * 8192 + IDLE - 1, &ledger), RA_OK);
     ra_pool_config const config = {
         .mode = RA_POOL_SIZE_CLASS, .memory = ra_memory_host(), .ledger = ledger};
@@ -136,11 +137,7 @@ Test(staged, says_what_is_held_where_the_driver_pins_no_more)
     ra_ledger *ledger = NULL;
     ra_status expected = RA_ERR_NO_MEMORY;
     int found = 0;
-    device_ranks plan = {.make = ra_comm_create_staged,
-                         .timeout_ms = 60000,
-                         .piece_bytes = 8192,
-                         .body = send_to_oneself,
-                         .context = &expected};
+    device_ranks plan = in_pieces(&expected);
     poison_pool_begin(&ledger, &plan.host_pool);
     for (int64_t at = 1; found < 4 && at < 100; at++) {
         contract_clear_log();
