@@ -163,9 +163,9 @@ int32_t ra_pattern_multiplicity(const ra_pattern *pattern, int32_t head, int64_t
  *
  * *rows_out is a subset of `keys` in a short list of pieces; *local_out, where not NULL, lists the
  * same rows in the same order as local numbers of `keys` (its `rows` are those). Cost: O(slices +
- * key rows / 64) time where all is at stride 1, else O(slices * pieces of keys) and a pass over the
- * rows per divisor of their strides; key rows / 8 bytes of scratch, given back. On failure
- * *rows_out may be empty. Errors as ra_pool_alloc.
+ * key rows / 64) time where all is at stride 1, else O(slices * pieces of keys) and that of
+ * ra_marks_take; key rows / 8 bytes of scratch, given back. On failure *rows_out may be empty.
+ * Errors as ra_pool_alloc.
  */
 RA_CHECKED ra_status ra_pattern_needed_rows(const ra_pattern *pattern, ra_heads heads,
                                             const ra_rowset *queries, const ra_rowset *keys,
@@ -180,11 +180,6 @@ RA_CHECKED ra_status ra_pattern_count_needed(const ra_pattern *pattern, ra_heads
 /** How many rows of the sequence beside their own these queries touch with any head. */
 RA_CHECKED ra_status ra_pattern_count_fetched(const ra_pattern *pattern, const ra_rowset *queries,
                                               ra_pool *pool, int64_t *rows_out);
-
-/** Needed rows come as ranges at their strides where the lcm of all local strides is up to this:
-    looking for those of each divisor takes a pass over the rows. Above it they come as stretches of
-    consecutive rows, which is as exact, and far apart means a stretch each. */
-enum { RA_NEEDED_STRIDES_MAX = 256 };
 
 #ifdef __cplusplus
 }

@@ -193,6 +193,45 @@ int64_t ra_rowset_global(const ra_rowset *set, int64_t local);
 /** Local number of a global row, or -1; O(log pieces + overlap), or O(pieces) if that is -1. */
 int64_t ra_rowset_local(const ra_rowset *set, int64_t global);
 
+/* ---- marked rows ------------------------------------------------------------------------------
+ */
+
+enum { RA_STRIDES_MAX = 32 };
+
+/* Strides of ranges that are marked; {0}: none yet. */
+typedef struct ra_strides {
+    int64_t items[RA_STRIDES_MAX]; /* other than 1, ascending */
+    int count;                     /* more than RA_STRIDES_MAX: too many, and none is listed */
+    int64_t largest;               /* of all */
+    int64_t common;                /* least common multiple of all; above 65,536 that or more */
+} ra_strides;
+
+/** Add a stride of at least 1. The order of calls does not matter. */
+void ra_strides_see(ra_strides *strides, int64_t stride);
+/**
+ * After how many rows the marks of such ranges repeat: the least common multiple of their strides.
+ * 0: not soon enough to list them by it, above 1,024 or, if one of the strides is a multiple of all
+ * others, above 65,536.
+ */
+int64_t ra_strides_period(const ra_strides *strides);
+
+typedef ra_status ra_range_visitor(void *context, ra_range range);
+
+/**
+ * Unmark the rows of [begin, end) that are marked, bit i % 64 of word i / 64 for row i, and give
+ * them to `take` in few ranges: disjoint, in no order, of single rows at stride 1, else at strides
+ * that divide the period, or without one at 1 and those that were seen.
+ *
+ * Where marks repeat with the period, so do the ranges, but for what is nearer than ra_marks_reach
+ * to where they cease to. Cost: for each stride that is tried the words of the bitmap and the rows
+ * that are still marked. Errors are those of `take`, the first of which ends it.
+ */
+RA_CHECKED ra_status ra_marks_take(uint64_t *marks, int64_t begin, int64_t end,
+                                   const ra_strides *strides, ra_range_visitor *take,
+                                   void *context);
+/** In rows; a multiple of the period, 0 without one. */
+int64_t ra_marks_reach(const ra_strides *strides);
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,23 +1,18 @@
 /*
  * Rows without the middles of long stretches that repeat. Between two edges, where ranges or pieces
- * begin or end, whether a row is needed depends on its residue modulo the common stride alone.
- * Ranges that are read off there, stride by stride, begin and end within a few periods of an edge;
- * so a few dozen periods stand for any number of them.
+ * begin or end, whether a row is needed depends on its residue modulo the period of the strides
+ * alone. Ranges that are read off there begin and end within a few periods of an edge (see
+ * ra_marks_take); so a few dozen periods stand for any number of them.
  */
 #include "internal.h"
 #include "ring/predict_job.h"
 
 #include <stdlib.h>
 
-/* At either end of a stretch. Of the strides that divide a common one of at most
-   RA_NEEDED_STRIDES_MAX, up to 20, each takes ranges that end up to a period further inside. What
-   is between these lasts four periods at least, as the shortest range that is worth a stride. */
-enum { PERIODS_KEPT = 24 };
-
 /* Of a stretch of that many rows. */
 static int64_t left_out(const ra_fold *fold, int64_t rows)
 {
-    int64_t const middle = rows - 2 * PERIODS_KEPT * fold->period;
+    int64_t const middle = rows - 2 * fold->reach;
     return fold->period > 0 && middle > 0 ? middle - middle % fold->period : 0;
 }
 
@@ -31,7 +26,8 @@ ra_status ra_fold_init(const ra_need *need, const ra_rowset *owner, ra_fold *fol
 {
     int64_t const most = 2 * (need->count + owner->piece_count);
     int64_t kept = 1;
-    *fold_out = (ra_fold){.period = need->common};
+    *fold_out = (ra_fold){.period = ra_strides_period(&need->strides),
+                          .reach = ra_marks_reach(&need->strides)};
     ra_status status = ra_predict_take(&fold_out->edges, most, sizeof(int64_t));
     if (status == RA_OK)
         status = ra_predict_take(&fold_out->folded, most, sizeof(int64_t));
@@ -92,7 +88,7 @@ static int64_t unfold(const ra_fold *fold, int64_t row)
 {
     int64_t const i = find(fold->folded, fold->count, row);
     int64_t const inside = row - fold->folded[i];
-    if (inside < PERIODS_KEPT * fold->period || i + 1 == fold->count)
+    if (inside < fold->reach || i + 1 == fold->count)
         return fold->edges[i] + inside;
     return fold->edges[i] + inside + left_out(fold, fold->edges[i + 1] - fold->edges[i]);
 }

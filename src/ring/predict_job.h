@@ -15,11 +15,10 @@ typedef struct ra_thin_range {
 typedef struct ra_need {
     ra_range *items;
     int64_t count, room;
-    int64_t ordered;     /* items that are sorted and disjoint; those behind them are new */
-    int64_t common;      /* lcm of the strides seen; 0: above RA_NEEDED_STRIDES_MAX */
+    int64_t ordered; /* items that are sorted and disjoint; those behind them are new */
+    ra_strides strides;
     int64_t row_count;   /* once listed; for random blocks, the expected value */
     int64_t piece_count; /* likewise; then items are all that may be among them */
-    bool full;           /* every row is needed: further ranges change nothing */
     ra_thin_range *thin; /* random blocks, until they are listed */
     int64_t thin_count, thin_room;
 } ra_need;
@@ -180,13 +179,13 @@ RA_CHECKED ra_status ra_predict_push_range(ra_need *need, ra_range range);
 RA_CHECKED ra_status ra_predict_add_range(ra_need *need, ra_range range);
 /* Sorted, merged, and cut where the owner's pieces end. */
 RA_CHECKED ra_status ra_predict_list_unit(ra_need *need, const ra_rowset *owner);
-RA_CHECKED ra_status ra_predict_look_for_full(const ra_predict_job *job, int owner, ra_need *need);
 
 /* Rows of an owner of which long stretches that repeat are shortened (predict_fold.c). */
 typedef struct ra_fold {
     int64_t *edges, *folded; /* [count]: where ranges and pieces begin and end, and shortened */
     int64_t count;
     int64_t period; /* of rows between two edges; 0: they do not repeat */
+    int64_t reach;  /* rows at either end of such a stretch that are kept */
 } ra_fold;
 
 /** To be freed whatever is returned. A need of an owner with rows. */

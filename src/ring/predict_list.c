@@ -81,53 +81,13 @@ ra_status ra_predict_add_range(ra_need *need, ra_range range)
 
 /* ---- in the ring's order --------------------------------------------------------------------- */
 
-static bool is_set(const uint8_t *bits, int64_t at)
-{
-    return bits[at / 8] >> (at % 8) & 1;
-}
-
-static void flip(uint8_t *bits, int64_t at)
-{
-    bits[at / 8] = (uint8_t)(bits[at / 8] ^ 1u << (at % 8));
-}
-
-/* Marks all ranges; how many rows that are. */
-static int64_t mark(const ra_need *need, uint8_t *bits)
-{
-    int64_t rows = 0;
-    for (int64_t i = 0; i < need->count; ++i)
-        for (int64_t n = 0; n < need->items[i].count; ++n) {
-            int64_t const at = need->items[i].begin + need->items[i].stride * n;
-            rows += !is_set(bits, at);
-            bits[at / 8] = (uint8_t)(bits[at / 8] | 1u << (at % 8));
-        }
-    return rows;
-}
-
-/* The ring stops at an owner whose rows are all marked, so later strides do not count. This matters
-   only if a piece is shorter than the ranges sought at stride 1. */
-ra_status ra_predict_look_for_full(const ra_predict_job *job, int owner, ra_need *need)
-{
-    const ra_rowset *rows = &job->rows[owner];
-    uint8_t *bits;
-    if (need->full || need->count == 0 || rows->piece_count == 0 ||
-        rows->row_count / rows->piece_count >= 8 * RA_NEEDED_STRIDES_MAX)
-        return RA_OK;
-    ra_status const status = ra_predict_take(&bits, rows->row_count / 8 + 1, 1);
-    if (status != RA_OK)
-        return status;
-    need->full = mark(need, bits) == rows->row_count;
-    free(bits);
-    return RA_OK;
-}
-
 /* Unit strides: sorted, merged, and cut where the owner's pieces end. */
 ra_status ra_predict_list_unit(ra_need *need, const ra_rowset *owner)
 {
     ra_range *old = need->items;
     int64_t const count = need->count;
     int64_t piece = 0;
-    *need = (ra_need){.common = 1};
+    *need = (ra_need){0};
     qsort(old, (size_t)count, sizeof(*old), ra_compare_i64); /* by begin, in front */
     ra_status status = RA_OK;
     for (int64_t i = 0, next; i < count && status == RA_OK; i = next) {
@@ -148,64 +108,40 @@ ra_status ra_predict_list_unit(ra_need *need, const ra_rowset *owner)
     return status;
 }
 
-/* Move stretches of at least `least` set bits at one stride out of the bitmap. */
-static ra_status lift(ra_need *need, uint8_t *bits, int64_t begin, int64_t end, int64_t stride,
-                      int64_t least)
+static void mark(const ra_need *need, uint64_t *marks)
 {
-    for (int64_t at = begin; at < end; at += stride) {
-        int64_t const first = at;
-        while (at < end && is_set(bits, at))
-            at += stride;
-        if (at == first || (at - first) / stride < least)
-            continue;
-        for (int64_t i = first; i < at; i += stride)
-            flip(bits, i);
-        ra_status const status =
-            ra_predict_push_range(need, (ra_range){first, stride, (at - first) / stride});
-        if (status != RA_OK)
-            return status;
-    }
-    return RA_OK;
-}
-
-/* The fewest rows that are listed at a stride: fewer would be too many ranges. */
-static int64_t least_rows(int64_t stride, int64_t common)
-{
-    return stride == common ? 1 : 4 * common / stride;
-}
-
-/* Long ranges at small strides first, the rest at the common one; of rows of a fold. */
-static ra_status lift_all(ra_need *need, uint8_t *bits, const ra_fold *fold, const ra_rowset *owner)
-{
-    int64_t const common = need->common != 0 ? need->common : 1;
-    ra_status status = RA_OK;
-    for (int64_t i = 0; i < owner->piece_count && status == RA_OK; ++i) {
-        int64_t const begin = ra_fold_edge(fold, owner->pieces[i].first);
-        int64_t const end =
-            ra_fold_edge(fold, owner->pieces[i].first + owner->pieces[i].rows.count);
-        for (int64_t stride = 1; stride <= common; ++stride) {
-            int64_t const residues = common % stride == 0 ? ra_min_i64(stride, end - begin) : 0;
-            for (int64_t r = 0; r < residues && status == RA_OK; ++r)
-                status = lift(need, bits, begin + r, end, stride, least_rows(stride, common));
+    for (int64_t i = 0; i < need->count; ++i)
+        for (int64_t n = 0; n < need->items[i].count; ++n) {
+            int64_t const at = need->items[i].begin + need->items[i].stride * n;
+            marks[at / 64] |= (uint64_t)1 << (at % 64);
         }
-    }
-    return status;
+}
+
+static ra_status push_range(void *need, ra_range range)
+{
+    return ra_predict_push_range(need, range);
 }
 
 /* Of several strides. */
 static ra_status list_strided(ra_need *need, const ra_fold *fold, const ra_rowset *owner)
 {
-    ra_need listed = {.common = need->common};
-    uint8_t *bits;
-    ra_status status = ra_predict_take(&bits, fold->folded[fold->count - 1] / 8 + 1, 1);
+    ra_need listed = {0};
+    uint64_t *marks;
+    ra_status status =
+        ra_predict_take(&marks, fold->folded[fold->count - 1] / 64 + 1, sizeof(*marks));
     if (status != RA_OK)
         return status;
     for (int64_t i = 0; i < need->count; ++i)
         need->items[i] = ra_fold_range(fold, need->items[i]);
-    mark(need, bits);
+    mark(need, marks);
     free(need->items);
-    status = lift_all(&listed, bits, fold, owner);
-    free(bits);
+    for (int64_t i = 0; i < owner->piece_count && status == RA_OK; ++i) {
+        int64_t const first = owner->pieces[i].first;
+        int64_t const begin = ra_fold_edge(fold, first);
+        int64_t const end = ra_fold_edge(fold, first + owner->pieces[i].rows.count);
+        status = ra_marks_take(marks, begin, end, &need->strides, push_range, &listed);
+    }
+    free(marks);
     for (int64_t i = 0; i < listed.count; ++i) {
         listed.items[i] = ra_unfold_range(fold, listed.items[i]);
         listed.row_count += listed.items[i].count;
@@ -247,10 +183,10 @@ static ra_status list(ra_predict_job *job, int owner, ra_need *need)
         even = even && need->items[i].stride == need->items[0].stride;
         sum += need->items[i].count;
     }
-    if (unit && need->common <= 1)
+    if (unit)
         return ra_predict_list_unit(need, rows);
-    if (need->common == 0 && even && sum == rows->row_count)
-        return list_whole(need, rows); /* without a period, but there is nothing to look for */
+    if (even && sum == rows->row_count)
+        return list_whole(need, rows); /* there is nothing to look for */
     ra_status status = ra_fold_init(need, rows, &fold);
     if (status == RA_OK && fold.folded[fold.count - 1] <= BITMAP_ROWS_MAX) {
         status = list_strided(need, &fold, rows);
@@ -284,7 +220,7 @@ ra_status ra_predict_need_of_round(const ra_predict_job *job, const ra_need *nee
                                    ra_need *part_out)
 {
     int const rounds = job->rounds;
-    ra_need part = {.common = need->common};
+    ra_need part = {0};
     ra_status const status = ra_predict_take(&part.items, need->count, sizeof(*part.items));
     int64_t all = 0, first = 0;
     for (int64_t i = 0; i < need->count; ++i)

@@ -34,11 +34,9 @@ static ra_status touch_piece(touching *t, const ra_slice *slice, const ra_row_pi
         if (!ra_slice_restrict(slice, t->q_rows, keys->rows, phase, &local))
             continue;
         ra_range range = {keys->first + local.k_begin, local.k_stride, local.k_count};
-        if (range.count > 1 && need->common != 0)
-            need->common = ra_lcm_i64(need->common, range.stride);
-        if (need->common > RA_NEEDED_STRIDES_MAX)
-            need->common = 0;
-        if (range.count == 1)
+        if (range.count > 1)
+            ra_strides_see(&need->strides, range.stride);
+        else
             range.stride = 1;
         if (t->chance >= 1) {
             int64_t const left = keys->first + keys->rows.count - range.begin;
@@ -84,7 +82,7 @@ static ra_status touch(void *context, const ra_slice *slice)
         bool const skipped = at->owner >= t->skip_begin && at->owner < t->skip_end;
         if (at->begin > last)
             break;
-        if (!skipped && !t->needs[at->owner].full && at->last >= keys.begin)
+        if (!skipped && at->last >= keys.begin)
             status = touch_piece(t, slice, at->piece, &t->needs[at->owner]);
     }
     return status;
@@ -200,32 +198,13 @@ static ra_status visit_piece(touching *t, int32_t layer, ra_range rows)
     return status;
 }
 
-/* After every few pieces the ring checks whether an owner's rows are all needed already; so do we.
-   `index` counts the readers' pieces; when all ranks read, an owner's own pieces do not count. */
-static ra_status look_at_owners(const touching *t, int64_t index, bool all)
-{
-    ra_predict_job *job = t->job;
-    for (int owner = 0; owner < job->ranks; ++owner) {
-        int64_t const own = all && owner < t->reader ? job->rows[owner].piece_count : 0;
-        if ((owner >= t->skip_begin && owner < t->skip_end) || (index - own) % 16 != 0)
-            continue;
-        ra_status const status = ra_predict_look_for_full(job, owner, &t->needs[owner]);
-        if (status != RA_OK)
-            return status;
-    }
-    return RA_OK;
-}
-
-/* Late rows first, as in the ring. `first`: pieces of the readers before this one. */
-static ra_status visit_reader(touching *t, int32_t layer, int64_t first, bool all)
+/* Late rows first: if causal, they see most, and earlier ones add little. */
+static ra_status visit_reader(touching *t, int32_t layer)
 {
     const ra_rowset *rows = &t->job->rows[t->reader];
     ra_status status = RA_OK;
-    for (int64_t i = rows->piece_count - 1; i >= 0 && status == RA_OK; --i) {
+    for (int64_t i = rows->piece_count - 1; i >= 0 && status == RA_OK; --i)
         status = visit_piece(t, layer, rows->pieces[i].rows);
-        if (status == RA_OK)
-            status = look_at_owners(t, first + i, all);
-    }
     return status;
 }
 
@@ -233,17 +212,13 @@ static ra_status visit_readers(touching *t, int32_t layer, int reader, int count
 {
     bool const all = count == 0;
     int const begin = all ? 0 : reader, end = all ? t->job->ranks : reader + count;
-    int64_t first = 0;
     ra_status status = RA_OK;
-    for (int r = begin; r < end; ++r)
-        first += t->job->rows[r].piece_count;
     for (int r = end - 1; r >= begin && status == RA_OK; --r) {
-        first -= t->job->rows[r].piece_count;
         t->reader = r;
         t->reader_count = end - begin;
         t->skip_begin = all ? r : begin;
         t->skip_end = all ? r + 1 : end;
-        status = visit_reader(t, layer, first, all);
+        status = visit_reader(t, layer);
     }
     return status;
 }
@@ -252,8 +227,6 @@ ra_status ra_predict_touch(ra_predict_job *job, ra_heads heads, int reader, int 
                            ra_need *needs)
 {
     touching t = {.job = job, .needs = needs};
-    for (int owner = 0; owner < job->ranks; ++owner)
-        needs[owner].common = 1;
     for (int32_t layer = 0; layer < ra_pattern_layer_count(job->pattern); ++layer) {
         if (ra_heads_common(ra_pattern_layer_heads(job->pattern, layer), heads) == 0)
             continue;

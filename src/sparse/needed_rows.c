@@ -14,7 +14,7 @@ typedef struct marking {
     uint64_t *bits;
     int64_t full_begin, full_end; /* a range that is marked completely: the longest found so far */
     bool unit_keys;               /* all pieces of keys have stride 1, and do not interleave */
-    int64_t stride; /* lcm of the local strides seen; 0: above RA_NEEDED_STRIDES_MAX */
+    ra_strides strides;           /* local ones */
     ra_pool *pool;
     ra_block scratch; /* of the bits */
     ra_vector ranges; /* read off: of ra_range, local numbers */
@@ -118,10 +118,8 @@ static ra_status mark_slice(void *context, const ra_slice *slice)
         for (int64_t phase = 0; phase < phases; ++phase) {
             if (!ra_slice_restrict(slice, m->q_rows, piece->rows, phase, &local))
                 continue;
-            if (local.k_count > 1 && m->stride != 0)
-                m->stride = ra_lcm_i64(m->stride, local.k_stride);
-            if (m->stride > RA_NEEDED_STRIDES_MAX)
-                m->stride = 0;
+            if (local.k_count > 1)
+                ra_strides_see(&m->strides, local.k_stride);
             int64_t at = piece->first + local.k_begin;
             if (local.k_stride == 1)
                 mark_range(m, at, at + local.k_count);
@@ -176,53 +174,10 @@ static ra_status mark(const ra_pattern *pattern, ra_heads heads, marking *m)
     return RA_OK;
 }
 
-/*
- * Take the marked rows among from, from + stride, … of [first, end) in ranges of at least `least`
- * rows, and unmark them.
- */
-static ra_status take_ranges(marking *m, int64_t from, int64_t end, int64_t stride, int64_t least)
+static ra_status take_range(void *context, ra_range range)
 {
-    int64_t at = from;
-    while (at < end) {
-        if (stride == 1 && at % 64 == 0 && end - at >= 64 && m->bits[at / 64] == 0) {
-            at += 64;
-            continue;
-        }
-        if (!bit_at(m->bits, at)) {
-            at += stride;
-            continue;
-        }
-        int64_t const begin = at;
-        while (at < end && bit_at(m->bits, at))
-            at += stride;
-        int64_t const count = (at - begin) / stride;
-        if (count < least)
-            continue;
-        for (int64_t i = begin; i < at; i += stride)
-            m->bits[i / 64] &= ~((uint64_t)1 << (i % 64));
-        ra_range const range = {begin, stride, count};
-        ra_status const status = ra_vector_push(m->pool, &m->ranges, &range, sizeof(range));
-        if (status != RA_OK)
-            return status;
-    }
-    return RA_OK;
-}
-
-/* Long ranges at small strides first, then the rest at the common stride. */
-static ra_status read_piece(marking *m, const ra_row_piece *piece)
-{
-    int64_t const common = m->stride != 0 ? m->stride : 1;
-    int64_t const count = piece->rows.count, end = piece->first + count;
-    for (int64_t stride = 1; stride <= common; ++stride) {
-        int64_t const least = stride == common ? 1 : 4 * common / stride;
-        int64_t const residues = common % stride == 0 ? ra_min_i64(stride, count) : 0;
-        for (int64_t residue = 0; residue < residues; ++residue) {
-            ra_status const status = take_ranges(m, piece->first + residue, end, stride, least);
-            if (status != RA_OK)
-                return status;
-        }
-    }
-    return RA_OK;
+    marking *m = context;
+    return ra_vector_push(m->pool, &m->ranges, &range, sizeof(range));
 }
 
 /* Convert ranges to global rows, in place; each lies in one piece of `keys`. */
@@ -263,7 +218,7 @@ ra_status ra_pattern_count_needed(const ra_pattern *pattern, ra_heads heads,
                                   const ra_rowset *queries, const ra_rowset *keys, ra_pool *pool,
                                   int64_t *rows_out)
 {
-    marking marks = {.queries = queries, .keys = keys, .stride = 1, .pool = pool};
+    marking marks = {.queries = queries, .keys = keys, .pool = pool};
     ra_status const status = marks_make(pattern, heads, &marks);
     if (status == RA_OK)
         *rows_out = count_bits(&marks);
@@ -280,7 +235,7 @@ ra_status ra_pattern_count_fetched(const ra_pattern *pattern, const ra_rowset *q
     ra_status status = ra_rowset_init(pool, &whole, 1, &all);
     if (status != RA_OK)
         return status;
-    marking marks = {.queries = queries, .keys = &all, .stride = 1, .pool = pool};
+    marking marks = {.queries = queries, .keys = &all, .pool = pool};
     status = marks_make(pattern, heads, &marks);
     int64_t rows = 0;
     if (status == RA_OK)
@@ -303,10 +258,13 @@ ra_status ra_pattern_needed_rows(const ra_pattern *pattern, ra_heads heads,
 {
     ra_rowset local = {0};
     *rows_out = (ra_rowset){0};
-    marking marks = {.queries = queries, .keys = keys, .stride = 1, .pool = pool};
+    marking marks = {.queries = queries, .keys = keys, .pool = pool};
     ra_status status = marks_make(pattern, heads, &marks);
-    for (int64_t i = 0; i < keys->piece_count && status == RA_OK; ++i)
-        status = read_piece(&marks, &keys->pieces[i]);
+    for (int64_t i = 0; i < keys->piece_count && status == RA_OK; ++i) {
+        int64_t const first = keys->pieces[i].first;
+        status = ra_marks_take(marks.bits, first, first + keys->pieces[i].rows.count,
+                               &marks.strides, take_range, &marks);
+    }
     int64_t const count = marks.ranges.count;
     ra_range *ranges = marks.ranges.block.data;
     if (status == RA_OK && count > 0)

@@ -177,7 +177,7 @@ Test(predict, is_exactly_what_the_ledger_and_the_counters_of_a_ring_say, .timeou
 Test(predict, counts_the_rows_of_long_shares_exactly, .timeout = 600)
 {
     enum { CASES = 60, BRANCHES_MOST = 3, SEQ_LEAST = 8000, SEQ_MOST = 48000 };
-    static const int64_t rates[] = {2, 3, 4, 5, 6, 8, 12, 16, 20, 60};
+    static const int64_t rates[] = {2, 3, 4, 5, 6, 8, 12, 16, 20, 60, 512, 1024};
     test_rng rng = {11};
     for (int n = 0; n < CASES; ++n) {
         int64_t segments[BRANCHES_MOST], strides[BRANCHES_MOST];
@@ -217,22 +217,27 @@ Test(predict, counts_the_rows_of_long_shares_exactly, .timeout = 600)
 Test(predict, counts_rows_that_repeat_in_shares_of_any_length)
 {
     enum { SHARE = 24000000, RANKS = 2, RATES = 2 };
-    ring_job job = ring_job_heads(RANKS, RANKS * (int64_t)SHARE, 1, 1, 1, RA_BF16);
-    ra_prediction p;
-    job.config.layout = RA_LAYOUT_CONTIGUOUS;
-    job.config.schedule = RA_SCHEDULE_DIRECT;
-    job.config.backward = false;
-    job.pattern.segments = (const int64_t[RATES]){job.config.seq, job.config.seq};
-    job.pattern.rates = (const int64_t[RATES]){3, 8};
-    job.pattern.branch_count = RATES;
-    job.pattern.causal = true;
-    ra_predict_request const request = request_for(&job, 1);
-    cr_assert_eq(ra_predict(&request, &p), RA_OK);
-    int64_t const rows = SHARE / 3 + SHARE / 8 - SHARE / 24;
-    cr_expect_eq((int64_t)p.sent_bytes, 2 * rows * (int64_t)sizeof(uint16_t), "%g for %lld rows",
-                 p.sent_bytes, (long long)rows);
-    ra_prediction_fini(&p);
-    ring_job_free(&job);
+    static const int64_t rates[][RATES] = {{3, 8}, {3, 128}, {10, 2500}};
+    for (size_t i = 0; i < sizeof(rates) / sizeof(rates[0]); ++i) {
+        ring_job job = ring_job_heads(RANKS, RANKS * (int64_t)SHARE, 1, 1, 1, RA_BF16);
+        int64_t const both = ra_lcm_i64(rates[i][0], rates[i][1]);
+        ra_prediction p;
+        job.config.layout = RA_LAYOUT_CONTIGUOUS;
+        job.config.schedule = RA_SCHEDULE_DIRECT;
+        job.config.backward = false;
+        job.pattern.segments = (const int64_t[RATES]){job.config.seq, job.config.seq};
+        job.pattern.rates = rates[i];
+        job.pattern.branch_count = RATES;
+        job.pattern.causal = true;
+        ra_predict_request const request = request_for(&job, 1);
+        cr_assert_eq(ra_predict(&request, &p), RA_OK);
+        int64_t const rows = SHARE / rates[i][0] + SHARE / rates[i][1] - SHARE / both;
+        cr_expect_eq((int64_t)p.sent_bytes, 2 * rows * (int64_t)sizeof(uint16_t),
+                     "rates %lld and %lld: %g for %lld rows", (long long)rates[i][0],
+                     (long long)rates[i][1], p.sent_bytes, (long long)rows);
+        ra_prediction_fini(&p);
+        ring_job_free(&job);
+    }
 }
 
 /* Blocks of a list that outlives the job. */
