@@ -277,24 +277,25 @@ void ra_heap_refresh(ra_pool *pool)
                       stats->count[RA_POOL_ACTIVE].current);
 }
 
-int64_t ra_heap_trim(ra_pool *pool, int64_t keep_bytes)
-{
-    int64_t total = 0, bytes = 1;
-    while (pool->heap.idle_bytes > keep_bytes && bytes > 0) {
-        bytes = oldest_return(pool);
-        total += bytes;
-    }
-    return total;
-}
-
-int64_t ra_heap_trim_for(ra_pool *pool, int64_t bytes)
+/* Return idle segments until so many bytes are back, or there are none; bytes returned. */
+static int64_t give_back(ra_pool *pool, int64_t wanted)
 {
     int64_t total = 0, returned = 1;
-    while (ra_ledger_headroom(pool->config.ledger) < bytes && returned > 0) {
+    while (total < wanted && returned > 0) {
         returned = oldest_return(pool);
         total += returned;
     }
     return total;
+}
+
+int64_t ra_heap_trim(ra_pool *pool, int64_t keep_bytes)
+{
+    return give_back(pool, pool->heap.idle_bytes - keep_bytes);
+}
+
+int64_t ra_heap_trim_for(ra_pool *pool, int64_t bytes)
+{
+    return give_back(pool, bytes - ra_ledger_headroom(pool->config.ledger));
 }
 
 void ra_heap_make_room(ra_pool *pool, int64_t bytes, int64_t used_bytes)
@@ -304,10 +305,8 @@ void ra_heap_make_room(ra_pool *pool, int64_t bytes, int64_t used_bytes)
         return; /* the caller has said how much may be idle */
     int64_t const in_use = stats->bytes[RA_POOL_ALLOCATED].current + pool->outside_bytes;
     int64_t const ceiling = ra_max_i64(pool->in_use_peak_bytes, in_use + used_bytes);
-    int64_t returned = 1;
-    while (stats->bytes[RA_POOL_RESERVED].current + pool->outside_bytes + bytes > ceiling &&
-           returned > 0)
-        returned = oldest_return(pool);
+    (void)give_back(pool,
+                    stats->bytes[RA_POOL_RESERVED].current + pool->outside_bytes + bytes - ceiling);
 }
 
 int64_t ra_heap_spare(const ra_pool *pool)
