@@ -190,14 +190,6 @@ static ra_status gather(const ra_trace *trace, ra_comm *comm, trace_file *file)
     return status;
 }
 
-/* Rank 0's status, on all of them. */
-static ra_status tell(ra_comm *comm, ra_status status)
-{
-    int32_t told = status;
-    ra_status const sent = ra_comm_broadcast(comm, "writing the trace", 0, &told, sizeof(told));
-    return sent != RA_OK ? sent : (ra_status)told;
-}
-
 static void write_own(trace_file *file, const ra_trace *trace, const ra_comm *comm)
 {
     rank_head head = head_of(trace, comm);
@@ -231,18 +223,19 @@ static ra_status finish(trace_file *file, const ra_comm *comm)
 
 ra_status ra_trace_write(const ra_trace *trace, ra_comm *comm, const char *path)
 {
+    static const char operation[] = "writing the trace";
     bool const first = ra_comm_rank(comm) == 0;
     trace_file file = {0};
     ra_status status = RA_OK;
     if (first)
         status = ra_output_open(&file.output, path, "--trace: ", "cannot write the trace");
-    status = tell(comm, status);
+    status = ra_comm_agree(comm, operation, status);
     if (status == RA_OK && first)
         write_own(&file, trace, comm);
     if (status == RA_OK)
         status = gather(trace, comm, &file);
     if (status == RA_OK) /* else all know already, or the communicator has failed */
-        status = tell(comm, first ? finish(&file, comm) : RA_OK);
+        status = ra_comm_agree(comm, operation, first ? finish(&file, comm) : RA_OK);
     if (first) {
         ra_status const ignored = ra_output_close(&file.output, false); /* unless it is done */
         (void)ignored;
