@@ -19,10 +19,9 @@ enum { RA_JOB_BLOCKS = 9 };
 
 /* How often passes are timed. */
 typedef struct ra_repeat {
-    int warmup, most;     /* most: at least 1 */
-    int steady_count;     /* end early once the last so many are within steady_spread; 0: never */
-    double steady_spread; /* (max - min) / median */
-    double most_ms;       /* begin no further repetition after so long; INFINITY: no bound */
+    int warmup, most; /* most: at least 1 */
+    int steady_count; /* end early once the last so many lie within 5 %; 0: never */
+    double most_ms;   /* begin no further repetition after so long; INFINITY: no bound */
 } ra_repeat;
 
 /* Everything a rank holds for a job. Zeroed, then filled in the order of the members. */
@@ -30,13 +29,13 @@ typedef struct ra_job {
     const ra_options *options;
     ra_comm *comm;
     ra_config config;
-    ra_backend backend; /* what computes: CPU or CUDA */
-    bool has_backend;   /* it was chosen; ra_job_build may still move an auto to the CPU */
+    ra_backend backend; /* what computes; AUTO until it is chosen. ra_job_build may still move an
+                           auto to the CPU */
     ra_backend_gpu gpu; /* its device is the next member, once it is taken */
     ra_device device;
     int64_t context_bytes; /* of the GPU's context, counted in the pool */
     /* Of the kernel's memory and of the host's; if the CPU computes, one serves as both. */
-    ra_ledger *ledger, *host_ledger;
+    ra_ledger *ledger;
     ra_pool *pool, *host_pool;
     int pool_log_number;    /* of this job's file, if there are several; 0: it is the only one */
     ra_pool_log *pool_log;  /* NULL: none is wanted */

@@ -32,8 +32,7 @@ static ra_status backend_agree(ra_job *job)
 
 ra_status ra_job_choose_backend(ra_job *job)
 {
-    ra_status status = backend_agree(job);
-    job->has_backend = status == RA_OK;
+    ra_status const status = backend_agree(job);
     if (status != RA_OK || job->backend != RA_BACKEND_CUDA)
         return status;
     return ra_comm_pick_device(job->comm, &job->gpu.index, &job->gpu.sharers,
@@ -126,7 +125,7 @@ static ra_status share_of(const ra_memory *memory, int sharers, int64_t *bytes_o
     return status;
 }
 
-ra_status ra_host_pool_make(int sharers, ra_ledger **ledger_out, ra_pool **pool_out)
+ra_status ra_host_pool_make(int sharers, ra_pool **pool_out)
 {
     ra_pool_config config = {.mode = RA_POOL_OFF, .memory = ra_memory_host()};
     int64_t limit_bytes = INT64_MAX;
@@ -134,11 +133,30 @@ ra_status ra_host_pool_make(int sharers, ra_ledger **ledger_out, ra_pool **pool_
     if (sharers > 0)
         status = share_of(&config.memory, sharers, &limit_bytes);
     if (status == RA_OK)
-        status = ra_ledger_create(limit_bytes, ledger_out);
+        status = ra_ledger_create(limit_bytes, &config.ledger);
+    if (status == RA_OK)
+        status = ra_pool_create(&config, pool_out);
     if (status != RA_OK)
-        return status;
-    config.ledger = *ledger_out;
-    return ra_pool_create(&config, pool_out);
+        ra_ledger_destroy(config.ledger);
+    return status;
+}
+
+/* Whatever became of a job, every byte has been given back. */
+static void ledger_close(ra_ledger *ledger)
+{
+    ra_ledger_snapshot last;
+    if (ledger == NULL)
+        return;
+    ra_ledger_read(ledger, &last);
+    RA_ASSERT(last.reserved_bytes == 0);
+    ra_ledger_destroy(ledger);
+}
+
+void ra_host_pool_end(ra_pool *pool)
+{
+    ra_ledger *const ledger = pool != NULL ? ra_pool_ledger(pool) : NULL;
+    ra_pool_destroy(pool);
+    ledger_close(ledger);
 }
 
 /* Make the pool that the configuration describes. A given limit includes the context. */
@@ -180,41 +198,26 @@ ra_status ra_job_make_pools(ra_job *job)
     int const neighbours = ra_comm_local_size(job->comm);
     ra_status status = kernel_pool_make(job, memory, on_device ? job->gpu.sharers : neighbours);
     if (status == RA_OK && on_device)
-        status = ra_host_pool_make(neighbours, &job->host_ledger, &job->host_pool);
+        status = ra_host_pool_make(neighbours, &job->host_pool);
     if (status != RA_OK)
         return status;
-    if (!on_device) {
+    if (!on_device)
         job->host_pool = job->pool;
-        job->host_ledger = job->ledger;
-    }
     job->shards = (ra_shard_memory){.memory = memory, .staging = job->host_pool};
     return RA_OK;
-}
-
-/* Whatever became of a job, every byte has been given back. */
-static void ledger_close(ra_ledger *ledger)
-{
-    ra_ledger_snapshot last;
-    if (ledger == NULL)
-        return;
-    ra_ledger_read(ledger, &last);
-    RA_ASSERT(last.reserved_bytes == 0);
-    ra_ledger_destroy(ledger);
 }
 
 void ra_job_end_pools(ra_job *job)
 {
     if (job->host_pool != job->pool)
-        ra_pool_destroy(job->host_pool);
+        ra_host_pool_end(job->host_pool);
     if (job->pool != NULL)
         ra_pool_release(job->pool, RA_MEM_CONTEXT, job->context_bytes);
     ra_pool_destroy(job->pool);
     ra_pool_log_destroy(job->pool_log);
-    if (job->host_ledger != job->ledger)
-        ledger_close(job->host_ledger);
     ledger_close(job->ledger);
     job->pool = job->host_pool = NULL;
-    job->ledger = job->host_ledger = NULL;
+    job->ledger = NULL;
     job->pool_log = NULL;
     job->context_bytes = 0;
 }

@@ -155,7 +155,7 @@ static rank_memory memory_read(const ra_job *job)
                      .floor_bytes =
                          ra_ring_rows(job->ring)->row_count * ra_floor_row_bytes(&job->config)};
     ra_ledger_read(job->ledger, &m.memory);
-    ra_ledger_read(job->host_ledger, &m.host);
+    ra_ledger_read(ra_pool_ledger(job->host_pool), &m.host);
     ra_pool_read_stats(job->pool, &m.pool);
     bool const is_known = m.rss_bytes >= 0 && job->rss_before_bytes >= 0;
     m.rss_bytes = is_known ? m.rss_bytes - job->rss_before_bytes : -1;

@@ -19,15 +19,12 @@ enum {
     STEADY_COUNT = 5
 };
 
-static const double steady_spread = 0.05;
-
 ra_repeat ra_job_repeat_of(const ra_config *config)
 {
     bool const given = ra_config_was_given(config, "job.repeat");
     return (ra_repeat){.warmup = ra_config_was_given(config, "job.warmup") ? config->warmup : 1,
                        .most = given ? config->repeat : REPEAT_MAX,
                        .steady_count = STEADY_COUNT,
-                       .steady_spread = steady_spread,
                        .most_ms = given ? (double)INFINITY : REPEAT_MS};
 }
 

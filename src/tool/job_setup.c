@@ -310,7 +310,7 @@ ra_status ra_job_build(ra_job *job)
         status = ra_job_share_cores(job->comm, &cores);
         ra_job_take_cores(job, &cores);
     }
-    if (status == RA_OK && !job->has_backend)
+    if (status == RA_OK && job->backend == RA_BACKEND_AUTO)
         status = ra_job_choose_backend(job);
     if (status != RA_OK)
         return status;

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 enum { STEADY_MAX = 16 };
+static const double steady_spread = 0.05; /* (max - min) / median */
 
 ra_times ra_times_of(double *ms, int count)
 {
@@ -95,9 +96,8 @@ static bool is_steady(const timing *t)
     const ra_repeat *repeat = t->repeat;
     int const window = repeat->steady_count;
     return window > 0 && t->count >= window &&
-           spread_of(t->forward_ms, t->count, window) <= repeat->steady_spread &&
-           (t->backward_ms == NULL ||
-            spread_of(t->backward_ms, t->count, window) <= repeat->steady_spread);
+           spread_of(t->forward_ms, t->count, window) <= steady_spread &&
+           (t->backward_ms == NULL || spread_of(t->backward_ms, t->count, window) <= steady_spread);
 }
 
 static ra_times summary(double *ms, int count, int window)

@@ -14,7 +14,7 @@ static ra_status prepare(void *command)
     bench->variant_count = named != NULL ? 0 : base->variant_count;
     ra_status status = ra_config_count_jobs(base, named, &bench->job_count);
     if (status == RA_OK)
-        status = ra_host_pool_make(1, &bench->ledger, &bench->pool); /* limits.c shares it out */
+        status = ra_host_pool_make(1, &bench->pool); /* limits.c shares it out */
     if (status == RA_OK && ra_series_is_first(&bench->series))
         status = ra_bench_report_begin(bench);
     return status;
@@ -62,8 +62,7 @@ static void fini(void *command)
     ra_bench *bench = command;
     ra_bench_report_fini(bench);
     ra_job_cache_destroy(&bench->cache);
-    ra_pool_destroy(bench->pool);
-    ra_ledger_destroy(bench->ledger);
+    ra_host_pool_end(bench->pool);
 }
 
 int ra_command_bench(const ra_options *options, ra_comm *comm)

@@ -50,15 +50,13 @@ typedef struct ra_bench {
     int64_t job_count;
     int variant_count; /* to be run; 0: none, once */
     int64_t begin_ns;
-    ra_ledger *ledger; /* of what limits are measured with: apart from the points' */
-    ra_pool *pool;
+    ra_pool *pool;      /* of what limits are measured with: apart from the points' */
     ra_job_cache cache; /* of all points */
     ra_limits limits;   /* the latest */
     int limits_threads; /* of this rank; 0: not measured yet */
     int64_t limits_end_ns;
     ra_gpu_limits gpu_limits; /* of the latest point on GPUs */
-    ra_times reference[2];
-    double reference_tflops[2];
+    double reference_ms[2], reference_tflops[2];
     int64_t reference_point; /* the combination that it is of; 0: none yet */
     bool has_header;         /* the table has begun */
     int point_count;         /* begun so far */

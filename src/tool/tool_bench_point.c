@@ -95,18 +95,18 @@ static ra_status point_measure(ra_bench *bench, ra_job *job, ra_bench_point *poi
 static void reference_apply(ra_bench *bench, ra_bench_point *point)
 {
     const ra_report *report = &point->report;
-    ra_times const times[2] = {report->forward, report->backward};
+    double const ms[2] = {report->forward.median_ms, report->backward.median_ms};
     double const tflops[2] = {ra_report_tflops_forward(report), ra_report_tflops_backward(report)};
     if (bench->variant_count < 2)
         return;
     if (strcmp(point->pick.variant, bench->series.base.variants[0]) == 0) {
-        memcpy(bench->reference, times, sizeof(times));
+        memcpy(bench->reference_ms, ms, sizeof(ms));
         memcpy(bench->reference_tflops, tflops, sizeof(tflops));
         bench->reference_point = point->pick.sweep_point;
     }
     point->has_reference = bench->reference_point == point->pick.sweep_point;
     for (int i = 0; i < 2 && point->has_reference; i++) {
-        point->time_ratio[i] = times[i].median_ms / bench->reference[i].median_ms;
+        point->time_ratio[i] = ms[i] / bench->reference_ms[i];
         point->rate_ratio[i] = tflops[i] / bench->reference_tflops[i];
     }
 }

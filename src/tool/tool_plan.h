@@ -13,8 +13,7 @@ typedef struct ra_plan_point {
     ra_config config;
     const char *variant; /* NULL: the file has none */
     ra_comm *comm;       /* of a rank that plans while the others wait; NULL: none wait */
-    ra_ledger *ledger;   /* of the pairs of blocks that an input file brings */
-    ra_pool *pool;
+    ra_pool *pool;       /* of the pairs of blocks that an input file brings */
     ra_tensor_source *source;
     int threads;
     const char *kernel_name; /* of the table whose tiles and scratch are planned */

@@ -14,7 +14,7 @@
 static ra_status open_source(ra_plan_point *point)
 {
     int const sharers = point->config.input != NULL ? 1 : 0; /* only files have block pairs */
-    ra_status const status = ra_host_pool_make(sharers, &point->ledger, &point->pool);
+    ra_status const status = ra_host_pool_make(sharers, &point->pool);
     return status == RA_OK ? ra_tensor_source_open(&point->config, point->pool, 1, &point->source)
                            : status;
 }
@@ -70,7 +70,7 @@ static ra_status count_threads(ra_plan_point *point, const ra_hardware *hardware
 static int64_t pair_bytes(const ra_plan_point *point)
 {
     ra_ledger_snapshot taken;
-    ra_ledger_read(point->ledger, &taken);
+    ra_ledger_read(ra_pool_ledger(point->pool), &taken);
     return taken.reserved_bytes;
 }
 
@@ -336,8 +336,7 @@ void ra_plan_point_fini(ra_plan_point *point)
 {
     ra_prediction_fini(&point->prediction);
     ra_tensor_source_close(point->source);
-    ra_pool_destroy(point->pool);
-    ra_ledger_destroy(point->ledger);
+    ra_host_pool_end(point->pool);
     ra_config_fini(&point->config);
     *point = (ra_plan_point){0};
 }

@@ -136,7 +136,7 @@ static ra_status prepare(void *command)
 {
     ra_probe *probe = command;
     ra_status const status =
-        ra_host_pool_make(ra_comm_local_size(probe->series.comm), &probe->ledger, &probe->checks);
+        ra_host_pool_make(ra_comm_local_size(probe->series.comm), &probe->checks);
     return status == RA_OK ? points_make(probe) : status;
 }
 
@@ -154,8 +154,7 @@ static void fini(void *command)
     ra_probe *probe = command;
     json_decref(probe->report_json);
     free(probe->points);
-    ra_pool_destroy(probe->checks);
-    ra_ledger_destroy(probe->ledger);
+    ra_host_pool_end(probe->checks);
 }
 
 int ra_command_probe(const ra_options *options, ra_comm *comm)

@@ -31,8 +31,7 @@ typedef struct ra_probe_point {
 
 typedef struct ra_probe {
     ra_series series;
-    ra_ledger *ledger; /* of verification's memory, which is not part of the job */
-    ra_pool *checks;
+    ra_pool *checks; /* of verification's memory, which is not part of the job */
     ra_probe_point *points;
     int point_count;
     json_t *report_json; /* rank 0's, of a whole run that is not among the series' points yet */

@@ -113,8 +113,7 @@ static const double rising_ms[TOLD] = {20, 21, 20, 21, 30, 31, 30, 50};
 Test(job_times, end_once_the_last_are_close_whose_spread_is_told)
 {
     ra_times times[2];
-    ra_repeat const repeat = {
-        .warmup = 2, .most = 8, .steady_count = 3, .steady_spread = 0.05, .most_ms = INFINITY};
+    ra_repeat const repeat = {.warmup = 2, .most = 8, .steady_count = 3, .most_ms = INFINITY};
     measure(&repeat, falling_ms, NULL, times);
     expect_times(&times[0], 6, 100, 112, 400, 4.0 / 102);
 }
@@ -122,8 +121,7 @@ Test(job_times, end_once_the_last_are_close_whose_spread_is_told)
 Test(job_times, end_once_the_last_of_both_passes_are_close)
 {
     ra_times times[2];
-    ra_repeat const repeat = {
-        .warmup = 1, .most = 8, .steady_count = 3, .steady_spread = 0.05, .most_ms = INFINITY};
+    ra_repeat const repeat = {.warmup = 1, .most = 8, .steady_count = 3, .most_ms = INFINITY};
     measure(&repeat, falling_ms, rising_ms, times);
     expect_times(&times[0], 7, 100, 104, 400, 3.0 / 102);
     expect_times(&times[1], 7, 20, 21, 31, 1.0 / 30);
