@@ -93,14 +93,14 @@ typedef struct ra_hardware {
 } ra_hardware;
 
 typedef struct ra_predict_request {
-    ra_ring_config ring; /* layout, schedule, groups and rounds may be auto; its cache is not
-                            used */
+    ra_ring_config ring; /* layout, schedule, groups and rounds may be auto; its cache is not used.
+                            Of follow_bytes, [0] are held during the passes and [1] from the inputs
+                            on; with on_device both are the host's */
     bool standard;       /* scores and weights are materialised, as the table `standard` does */
     const ra_pattern_config *pattern; /* borrowed for the call */
     int ranks;                        /* 1 to RA_PREDICT_RANKS_MAX */
     int ranks_per_node;               /* at least 1 */
     bool may_share;                   /* ranks of one node can share memory */
-    bool keeps_lse;                   /* though no backward pass follows */
     int32_t tile_rows;
     bool maps_by_keys;      /* of the kernel table, as tile_rows; see ra_kernel_ops */
     ra_stored_grads stores; /* likewise, for what the job uses */
@@ -110,9 +110,8 @@ typedef struct ra_predict_request {
     ra_cache_mode cache; /* eager: maps count where they are kept */
     int64_t cache_entries, cache_bytes;
     int64_t pair_bytes;          /* pairs of blocks, held from the beginning */
-    int64_t verify_bytes;        /* what verification works in, held from the inputs on */
-    int64_t io_bytes;            /* held during the passes */
-    int64_t staging_bytes;       /* held while inputs are read, and given back before the passes */
+    int64_t staging_bytes;       /* held while inputs are read, and given back before the passes;
+                                    of layout striped alone */
     int64_t drawn_rows_max;      /* bounds of the work with random blocks, see above; */
     int64_t visits_max;          /* 0: RA_PREDICT_DRAWN_ROWS and RA_PREDICT_VISITS */
     int64_t memory_bytes;        /* what head_groups 0 and rounds 0 must fit into; INT64_MAX:

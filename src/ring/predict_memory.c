@@ -259,7 +259,7 @@ static int64_t add_tensors(const ra_predict_job *job, int rank, int64_t *memory)
     bool const shared = job->schedule == RA_SCHEDULE_SHARED;
     memory[RA_MEM_QKV] = ra_predict_round(job, q) + (shared ? 2 * k : 2 * ra_predict_round(job, k));
     memory[RA_MEM_OUTPUT] = ra_predict_round(job, q);
-    bool const has_lse = (c->backward && c->linear == RA_LINEAR_NONE) || job->request->keeps_lse;
+    bool const has_lse = (c->backward && c->linear == RA_LINEAR_NONE) || c->lse_follows;
     if (has_lse)
         memory[RA_MEM_LSE] = ra_predict_round(job, lse);
     if (c->backward) {
@@ -283,16 +283,16 @@ static int64_t kept_pairs_bytes(const ra_predict_job *job, int rank)
 
 int64_t ra_predict_tensors_room(const ra_predict_job *job, int rank)
 {
-    int64_t memory[RA_MEM_CATEGORY_COUNT] = {0};
+    const ra_ring_config *c = &job->request->ring;
+    int64_t memory[RA_MEM_CATEGORY_COUNT] = {0}, blocks = 0;
     bool const shared = job->schedule == RA_SCHEDULE_SHARED;
-    if (!job->request->ring.tensors_follow)
-        return shared ? ra_predict_keys_bytes(job, job->request->ring.kv_heads,
-                                              job->rows[rank].row_count)
-                      : 0;
+    if (!c->tensors_follow)
+        return shared ? ra_predict_keys_bytes(job, c->kv_heads, job->rows[rank].row_count) : 0;
     (void)add_tensors(job, rank, memory);
+    for (int i = 0; i < 2 && !job->request->on_device; ++i) /* else they are the host's */
+        blocks += ra_predict_round(job, c->follow_bytes[i]);
     return memory[RA_MEM_QKV] + memory[RA_MEM_OUTPUT] + memory[RA_MEM_LSE] + memory[RA_MEM_GRADS] +
-           ra_predict_round(job, job->request->ring.follow_bytes[0]) +
-           ra_predict_round(job, job->request->ring.follow_bytes[1]);
+           blocks;
 }
 
 /* The window for rows on their way to a GPU: as many rows of the larger tensors as fit it. */
@@ -314,13 +314,14 @@ static void add_host(const ra_predict_job *job, const ra_predict_bytes *b, int r
 {
     const ra_predict_request *r = job->request;
     int64_t const cached = cached_bytes(job, b);
+    int64_t const staging = job->layout.kind == RA_LAYOUT_STRIPED ? r->staging_bytes : 0;
     memory[RA_MEM_TILEMAP] +=
         ra_predict_ground_bytes(job) + b->plans + b->maps + b->cached - cached;
     memory[RA_MEM_PATTERN_CACHE] += cached;
-    int64_t const held =
-        ra_predict_round_host(job, r->pair_bytes) + ra_predict_round_host(job, r->verify_bytes);
-    int64_t const io = held + ra_predict_round_host(job, r->io_bytes);
-    int64_t const reading = held + ra_predict_round_host(job, r->staging_bytes) +
+    int64_t const held = ra_predict_round_host(job, r->pair_bytes) +
+                         ra_predict_round_host(job, r->ring.follow_bytes[1]);
+    int64_t const io = held + ra_predict_round_host(job, r->ring.follow_bytes[0]);
+    int64_t const reading = held + ra_predict_round_host(job, staging) +
                             ra_predict_round_host(job, window_bytes(job, rank));
     *at_passes_out = reading <= io + passing;
     memory[RA_MEM_IO] += *at_passes_out ? io : reading;

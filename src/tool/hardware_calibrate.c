@@ -139,7 +139,7 @@ static ra_status point_learn(const char *path, json_t *json, ra_comm *comm, int6
     if (status == RA_OK)
         status = ra_plan_point_init(&point, 1, &known);
     if (status == RA_OK)
-        status = ra_plan_point_predict(&point);
+        status = ra_predict(&point.request, &point.prediction);
     if (status == RA_OK)
         sample_add(to, &point, json, false);
     if (status == RA_OK && point.config.backward)

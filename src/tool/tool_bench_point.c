@@ -133,7 +133,7 @@ static void theory_note(const ra_bench *bench, ra_bench_point *point)
     if (status == RA_OK) {
         if (ran) /* measured, not predicted */
             plan.request.context_bytes = point->report.memory_bytes[RA_MEM_CONTEXT];
-        status = ra_plan_point_predict(&plan);
+        status = ra_predict(&plan.request, &plan.prediction);
     }
     bool const alike =
         !ran || (told->layout == ring->layout && told->chunk == ring->chunk &&

@@ -93,7 +93,7 @@ static ra_status point_plan(planner *p, const ra_config_pick *pick)
         status = ra_plan_point_init(&point, p->ranks, p->has_hardware ? &p->hardware : NULL);
     if (status == RA_OK) {
         tell_threads(p, &point);
-        status = ra_plan_point_predict(&point);
+        status = ra_predict(&point.request, &point.prediction);
     }
     if (status == RA_OK)
         tell_links(p, &point);

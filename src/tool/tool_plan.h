@@ -39,8 +39,6 @@ RA_CHECKED ra_status ra_plan_point_init(ra_plan_point *point, int ranks,
  * memory shows only when it is tried: they are assumed to.
  */
 RA_CHECKED ra_status ra_plan_point_init_here(ra_plan_point *point);
-/** Fill the prediction; of a file's tensors only the headers matter. */
-RA_CHECKED ra_status ra_plan_point_predict(ra_plan_point *point);
 /** Predicted bytes of the fullest rank at another length; its documents are repeated. */
 RA_CHECKED ra_status ra_plan_point_peak(const ra_plan_point *point, int64_t seq,
                                         int64_t *peak_bytes_out);

@@ -105,15 +105,14 @@ static void move_to_device(ra_plan_point *point, const ra_hardware *hardware)
     request->may_share = false;
     request->context_bytes = hardware != NULL ? hardware->context_bytes : 0;
     request->window_bytes = RA_SHARD_WINDOW_BYTES;
-    request->ring.follow_bytes[0] = request->ring.follow_bytes[1] = 0;
 }
 
-/* What verification works in goes by the rows that it samples. */
-static void set_verify_bytes(ra_predict_request *request, const ra_config *config)
+/* Striped rows of a file are read with gaps, through a block of their own. */
+static bool may_read_with_gaps(const ra_config *config, int ranks)
 {
-    request->verify_bytes = config->verify ? ra_verify_bytes(config) : 0;
-    if (!request->on_device) /* there it is in the host's memory */
-        request->ring.follow_bytes[1] = request->verify_bytes;
+    int64_t const row = ra_tensor_row_bytes(config, RA_TENSOR_K);
+    return config->input != NULL && ranks > 1 && config->seq > ranks &&
+           ra_tensor_rows_at_once(row, ranks) > 1;
 }
 
 ra_status ra_plan_point_init(ra_plan_point *point, int ranks, const ra_hardware *hardware)
@@ -156,7 +155,6 @@ ra_status ra_plan_point_init(ra_plan_point *point, int ranks, const ra_hardware 
         .ranks = ranks,
         .ranks_per_node = per_node,
         .may_share = hardware == NULL || hardware->shares_memory,
-        .keeps_lse = ra_job_wants_lse(config),
         .tile_rows = ops->tile_rows(config->dtype, config->head_dim),
         .maps_by_keys = ops->maps_by_keys,
         .stores = ops->stores_grads != NULL ? ops->stores_grads(&use) : (ra_stored_grads){0},
@@ -169,14 +167,13 @@ ra_status ra_plan_point_init(ra_plan_point *point, int ranks, const ra_hardware 
         .cache_entries = config->cache_entries,
         .cache_bytes = config->cache_bytes,
         .pair_bytes = pair_bytes(point),
-        .io_bytes = ra_job_times_bytes(config->repeat, config->backward),
+        .staging_bytes = may_read_with_gaps(config, ranks) ? RA_TENSOR_STAGING_BYTES : 0,
         .memory_bytes = config->limit_bytes > 0 ? ra_min_i64(config->limit_bytes, memory) : memory,
         .hardware = hardware,
         .comm = point->comm};
     point->request.ring = ra_job_ring_config(config, config->repeat);
     if (on_device(point))
         move_to_device(point, hardware);
-    set_verify_bytes(&point->request, config);
     return RA_OK;
 }
 
@@ -204,26 +201,6 @@ ra_status ra_plan_point_init_here(ra_plan_point *point)
     return status;
 }
 
-/* Striped rows of a file are read with gaps, through a block of their own. */
-static bool reads_with_gaps(const ra_plan_point *point)
-{
-    const ra_config *config = &point->config;
-    int64_t const row = ra_tensor_row_bytes(config, RA_TENSOR_K);
-    int64_t const stride = point->request.ranks;
-    return config->input != NULL && point->prediction.layout == RA_LAYOUT_STRIPED && stride > 1 &&
-           config->seq > stride && ra_tensor_rows_at_once(row, stride) > 1;
-}
-
-ra_status ra_plan_point_predict(ra_plan_point *point)
-{
-    ra_status status = ra_predict(&point->request, &point->prediction);
-    if (status != RA_OK || !reads_with_gaps(point))
-        return status;
-    ra_prediction_fini(&point->prediction);
-    point->request.staging_bytes = RA_TENSOR_STAGING_BYTES;
-    return ra_predict(&point->request, &point->prediction);
-}
-
 /* ---- the longest sequence ------------------------------------------------------------------- */
 
 /* Documents are repeated, as a probe does. The prediction has no times. */
@@ -241,7 +218,7 @@ static ra_status predict_at(const ra_plan_point *point, int64_t seq, ra_predicti
         pattern.document_count = count;
     }
     longer.seq = seq;
-    set_verify_bytes(&request, &longer);
+    request.ring.follow_bytes[1] = longer.verify ? ra_verify_bytes(&longer) : 0;
     request.pattern = &pattern;
     request.ring.seq = seq;
     request.hardware = NULL;

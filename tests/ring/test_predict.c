@@ -714,7 +714,7 @@ Test(predict, counts_lse_where_it_is_kept)
     ra_predict_request request = request_for(&job, 1);
     for (int keeps = 0; keeps < 2; ++keeps) {
         ra_prediction p;
-        request.keeps_lse = keeps == 1;
+        request.ring.lse_follows = keeps == 1;
         cr_assert_eq(ra_predict(&request, &p), RA_OK);
         cr_expect_eq(p.memory_bytes[RA_MEM_LSE], keeps * SEQ / RANKS * (int64_t)sizeof(float));
         ra_prediction_fini(&p);
