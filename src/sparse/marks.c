@@ -5,8 +5,7 @@
 #include "ringattn/slice.h"
 
 #include "internal.h"
-
-#include <string.h>
+#include "sparse/sparse_internal.h"
 
 enum {
     PERIOD_MAX = 1024,         /* of strides none of which is a multiple of all others */
@@ -88,11 +87,6 @@ int64_t ra_marks_reach(const ra_strides *strides)
     return (count + REPEATS_MOST + LONG_TIMES) * ra_strides_period(strides);
 }
 
-static bool is_marked(const uint64_t *marks, int64_t at)
-{
-    return marks[at / 64] >> (at % 64) & 1;
-}
-
 /* The first marked row from `at` on, or the end. */
 static int64_t next_marked(const reading *r, int64_t at)
 {
@@ -109,7 +103,7 @@ static int64_t next_marked(const reading *r, int64_t at)
 static int64_t count_marked(const reading *r, int64_t at, int64_t step, int64_t most)
 {
     int64_t count = 0;
-    while (count < most && at >= r->begin && at < r->end && is_marked(r->marks, at)) {
+    while (count < most && at >= r->begin && at < r->end && ra_is_marked(r->marks, at)) {
         at += step;
         ++count;
     }
@@ -166,7 +160,7 @@ static void unmark(const reading *r, const ra_range *run)
 static ra_status take_runs(const reading *r, int64_t stride, ra_range_visitor *take, void *context)
 {
     for (int64_t at = next_marked(r, r->begin); at < r->end; at = next_marked(r, at + 1)) {
-        if (at - stride >= r->begin && is_marked(r->marks, at - stride))
+        if (at - stride >= r->begin && ra_is_marked(r->marks, at - stride))
             continue; /* of a run that was left */
         ra_range const whole = {at, stride, count_marked(r, at, stride, r->end - at)};
         ra_range run = without_chance(r, &whole);

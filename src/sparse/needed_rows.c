@@ -20,11 +20,6 @@ typedef struct marking {
     ra_vector ranges; /* read off: of ra_range, local numbers */
 } marking;
 
-static bool bit_at(const uint64_t *bits, int64_t i)
-{
-    return bits[i / 64] >> (i % 64) & 1;
-}
-
 static void fill_bits(uint64_t *bits, int64_t begin, int64_t end)
 {
     uint64_t const all = ~(uint64_t)0;
@@ -148,7 +143,7 @@ static bool all_marked(const marking *m)
         if (m->bits[i] != ~(uint64_t)0)
             return false;
     for (int64_t i = whole * 64; i < m->keys->row_count; ++i)
-        if (!bit_at(m->bits, i))
+        if (!ra_is_marked(m->bits, i))
             return false;
     return true;
 }
@@ -243,7 +238,7 @@ ra_status ra_pattern_count_fetched(const ra_pattern *pattern, const ra_rowset *q
     for (int64_t i = 0; i < queries->piece_count && status == RA_OK; ++i) {
         ra_range const own = queries->pieces[i].rows;
         for (int64_t n = 0, at = own.begin; n < own.count; ++n, at += own.stride)
-            rows -= bit_at(marks.bits, at);
+            rows -= ra_is_marked(marks.bits, at);
     }
     ra_pool_free(pool, NULL, &marks.scratch);
     ra_rowset_fini(pool, &all);

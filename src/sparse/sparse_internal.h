@@ -23,6 +23,12 @@ static inline void ra_band_loosen(int64_t q_count, int64_t k_count, int64_t *lo,
         *hi = RA_BAND_NONE_HI;
 }
 
+/* A bit of a bitmap, as ra_marks_take reads it. */
+static inline bool ra_is_marked(const uint64_t *marks, int64_t row)
+{
+    return marks[row / 64] >> (row % 64) & 1;
+}
+
 /* ---- growable array on a pool block, category tilemap ---------------------------------------- */
 
 typedef struct ra_vector {

@@ -267,7 +267,7 @@ Test(ablate, buffers_refused_within_a_pass_are_a_row)
 Test(ablate, that_is_killed_leaves_the_sets_it_has_run)
 {
     command_kill_after(
-        &result, "ablate --quiet --json=a.json --set shape.seq=4000 --set job.repeat=1", "a.json");
+        &result, "ablate --quiet --json=a.json --set shape.seq=6000 --set job.repeat=1", "a.json");
     json_t *root = load_json(command_folder, "a.json");
     size_t const count = json_array_size(member(root, "points"));
     cr_expect(json_is_false(member(root, "complete")));
