@@ -89,6 +89,7 @@ int64_t ra_pattern_branch_count(const ra_pattern *pattern);
 int32_t ra_pattern_layer_count(const ra_pattern *pattern);
 ra_heads ra_pattern_layer_heads(const ra_pattern *pattern, int32_t layer);
 int64_t ra_pattern_layer_stride(const ra_pattern *pattern, int32_t layer);
+int64_t ra_pattern_layer_segment(const ra_pattern *pattern, int32_t layer); /* its length */
 /** Kind random: whether block pair (bi, bj) is kept, from the configuration alone; O(1). */
 bool ra_block_is_drawn(const ra_pattern_config *config, int64_t bi, int64_t bj);
 /** Whether different heads see different pairs. */

@@ -93,7 +93,7 @@ ra_status ra_linear_make(ra_ring *ring)
     int64_t room;
     ra_status status = ra_ring_read_room(ring, &room);
     if (status == RA_OK)
-        status = ra_ring_settle_groups(ring, bytes_of_groups, NULL, room);
+        status = ra_ring_settle_groups(ring, bytes_of_groups, NULL, room, 1);
     return status != RA_OK ? status : ra_ring_agree(ring, take_memory(ring));
 }
 

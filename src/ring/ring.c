@@ -23,20 +23,6 @@ const ra_rowset *ra_ring_rows(const ra_ring *ring)
     return &ring->layout.rows[ra_comm_rank(ring->comm)];
 }
 
-ra_head_group ra_ring_group_of(const ra_ring_config *c, int32_t count, int32_t group)
-{
-    int32_t const ratio = c->heads / c->kv_heads;
-    int32_t const begin = (int32_t)ra_share_begin(c->kv_heads, group, count);
-    int32_t const end = (int32_t)ra_share_begin(c->kv_heads, group + 1, count);
-    return (ra_head_group){begin * ratio, (end - begin) * ratio, begin, end - begin};
-}
-
-int32_t ra_ring_more_groups(const ra_ring_config *c, int32_t count)
-{
-    int32_t const largest = ra_ring_group_of(c, count, count - 1).kv_count;
-    return (int32_t)ra_div_ceil(c->kv_heads, largest - 1);
-}
-
 int64_t ra_ring_more_map_bytes(const ra_pattern *pattern, int32_t groups, int64_t map_bytes,
                                int64_t unit_bytes)
 {

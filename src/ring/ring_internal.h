@@ -235,6 +235,13 @@ ra_head_group ra_ring_group_of(const ra_ring_config *config, int32_t group_count
    the numbers between save nothing. The last group is the largest, the first the smallest. */
 int32_t ra_ring_more_groups(const ra_ring_config *config, int32_t count);
 /*
+ * How many groups auto begins with. A row of keys travels with all heads of its group: where heads
+ * of dilated branches see different rows of others, as many groups as leave each enough work, if
+ * that saves a quarter of what is sent. Else 1.
+ */
+int32_t ra_ring_fewest_groups(const ra_ring_config *config, const ra_pattern *pattern, int ranks,
+                              int teams);
+/*
  * Most that tile maps of so many groups take, each of which has its own, beyond those of all heads,
  * of so many bytes: a layer lies in the map of every group that has one of its heads, and every map
  * has an end and is rounded: `unit_bytes` is that of each map, summed.
@@ -276,13 +283,13 @@ static inline ra_verdict ra_ring_judge(int64_t needed, int64_t buffers, int64_t 
    meaning, if neither groups nor rounds are chosen by it. */
 RA_CHECKED ra_status ra_ring_read_room(ra_ring *ring, int64_t *bytes_out);
 /*
- * Collective: the number of head groups, as configured, or the fewest that fit into `room`.
- * `bytes_of` gives the bytes that so many groups need, as the ledger will count them. Ranks may
- * have different room: the largest number wins. Every rank returns the same.
+ * Collective: the number of head groups, as configured, or `fewest` if they fit into `room`, or the
+ * fewest that do. `bytes_of` gives the bytes that so many groups need, as the ledger will count
+ * them. Ranks may have different room: the largest number wins. Every rank returns the same.
  */
 typedef int64_t ra_group_bytes(const ra_ring *ring, int32_t groups, const void *context);
 RA_CHECKED ra_status ra_ring_settle_groups(ra_ring *ring, ra_group_bytes *bytes_of,
-                                           const void *context, int64_t room);
+                                           const void *context, int64_t room, int32_t fewest);
 
 /* Bytes of accumulators, buffers and what a forward step gives back with so many groups of one
  * plan, as the ledger will count them; *buffer_bytes_out: but for accumulators. */

@@ -156,12 +156,12 @@ ra_status ra_ring_read_room(ra_ring *ring, int64_t *bytes_out)
 }
 
 ra_status ra_ring_settle_groups(ra_ring *ring, ra_group_bytes *bytes_of, const void *context,
-                                int64_t room)
+                                int64_t room, int32_t fewest)
 {
     const ra_ring_config *c = &ring->config;
     int64_t groups = c->head_groups;
     if (groups == 0) {
-        groups = 1;
+        groups = fewest > 1 && bytes_of(ring, fewest, context) <= room ? fewest : 1;
         while (groups < c->kv_heads && bytes_of(ring, (int32_t)groups, context) > room)
             groups = ra_ring_more_groups(c, (int32_t)groups);
         ra_status const status = ra_comm_reduce_i64(ring->comm, "head groups", RA_MAX, &groups, 1);

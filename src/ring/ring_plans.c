@@ -132,13 +132,15 @@ static int64_t bytes_of_groups(const ra_ring *ring, int32_t groups, const void *
 static ra_status make_whole(ra_ring *ring, ra_plan *plan_out, int64_t *room_out)
 {
     ra_heads const all = {0, 1, ring->config.heads};
+    int32_t const fewest = ra_ring_fewest_groups(&ring->config, ring->pattern,
+                                                 ra_comm_size(ring->comm), ring->teams.count);
     ra_plan_request const request = request_for(ring, all);
     ra_status const mine = make_plan(ring, &request, plan_out);
     ra_status status = ra_ring_agree(ring, mine);
     if (status == RA_OK)
         status = ra_ring_read_room(ring, room_out);
     if (status == RA_OK)
-        status = ra_ring_settle_groups(ring, bytes_of_groups, plan_out, *room_out);
+        status = ra_ring_settle_groups(ring, bytes_of_groups, plan_out, *room_out, fewest);
     if (status != RA_OK && mine == RA_OK)
         ra_ring_give_plan(ring, plan_out);
     return status;

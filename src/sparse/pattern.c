@@ -45,6 +45,11 @@ int64_t ra_pattern_layer_stride(const ra_pattern *pattern, int32_t layer)
     return pattern->layers[layer].stride;
 }
 
+int64_t ra_pattern_layer_segment(const ra_pattern *pattern, int32_t layer)
+{
+    return pattern->layers[layer].segment;
+}
+
 bool ra_pattern_differs_by_head(const ra_pattern *pattern)
 {
     return pattern->differs_by_head;

@@ -153,7 +153,8 @@ const ra_config_key ra_config_keys[] = {
      AT(comm_buffers), RANGE(0, 2)},
     {"ring.head_groups", RA_KEY_INT32, "auto",
      "groups of heads computed one after the other, at most shape.kv_heads; more of them take less "
-     "memory",
+     "memory, and send less where heads of dilated branches see different rows; auto: as many as "
+     "save much of that and leave each enough work, or as memory wants",
      AT(head_groups), RANGE(1, 65536), .zero_name = "auto"},
     {"ring.rounds", RA_KEY_INT32, "auto",
      "rounds in which rows travel between ranks that do not share memory, a part of each exchange "

@@ -2,6 +2,7 @@
 #include "ring/ring_internal.h"
 #include "ring/ring_job.h"
 #include "ringattn/predict.h"
+#include "support/open_pool.h"
 
 #include <criterion/criterion.h>
 #include <stdatomic.h>
@@ -140,4 +141,72 @@ Test(head_groups, of_a_prediction_are_the_fewest_that_fit_in_few_looks, .timeout
 {
     check(RA_SCHEDULE_DIRECT, predicted_peak);
     check(RA_SCHEDULE_SCAN, predicted_peak);
+}
+
+/* ---- what travels ----------------------------------------------------------------------------
+ */
+
+/* Dilated attention of two branches, the first of short segments, on so many ranks. */
+static ring_job dilated_job(int ranks, int64_t rows, const int64_t segments[2],
+                            const int64_t rates[2])
+{
+    ring_job job = ring_job_heads(ranks, ranks * rows, 8, 8, 1, RA_BF16);
+    job.mode = RA_RING_COMM_ONLY;
+    job.config.layout = RA_LAYOUT_CONTIGUOUS;
+    job.config.schedule = RA_SCHEDULE_DIRECT;
+    job.pattern.segments = segments;
+    job.pattern.rates = rates;
+    job.pattern.branch_count = 2;
+    return job;
+}
+
+Test(head_groups, keep_rows_from_travelling_with_heads_that_do_not_need_them, .timeout = 300)
+{
+    enum { ROWS = 1 << 16, RANKS_HERE = 2 };
+    ring_job job = dilated_job(RANKS_HERE, ROWS, (const int64_t[]){2048, RANKS_HERE * ROWS},
+                               (const int64_t[]){1, 8});
+    int32_t groups;
+    (void)ring_peak(&job, 1, 0, &groups);
+    double const whole = (double)job.sent_bytes;
+    int64_t const peak = ring_peak(&job, 0, 0, &groups);
+    cr_expect_eq(groups, 8);
+    cr_expect_eq(8 * (double)job.sent_bytes, whole, "%lld bytes, %g in one group",
+                 (long long)job.sent_bytes, whole);
+    (void)predicted_peak(&job, 0, 0, &groups);
+    cr_expect_eq(groups, 8);
+    (void)ring_peak(&job, 0, 2 * peak, &groups); /* what fits decides beyond that alone */
+    cr_expect_eq(groups, 8);
+    (void)predicted_peak(&job, 0, 2 * peak, &groups);
+    cr_expect_eq(groups, 8);
+    ring_job_free(&job);
+}
+
+static int32_t fewest(int ranks, int teams, int64_t rows, const int64_t segments[2],
+                      const int64_t rates[2])
+{
+    ring_job job = dilated_job(ranks, rows, segments, rates);
+    ra_pattern *pattern;
+    cr_assert_eq(
+        ra_pattern_create(&job.pattern, job.config.seq, job.config.heads, open_pool(), &pattern),
+        RA_OK);
+    int32_t const groups = ra_ring_fewest_groups(&job.config, pattern, ranks, teams);
+    ra_pattern_destroy(pattern);
+    ring_job_free(&job);
+    return groups;
+}
+
+Test(head_groups, are_few_where_it_saves_little_or_leaves_a_group_little_work)
+{
+    enum { ROWS = 1 << 16 };
+    static const int64_t whole[] = {2048, 2 * ROWS}, halves[] = {2048, ROWS};
+    static const int64_t both[] = {2 * ROWS, 2 * ROWS};
+    static const int64_t apart[] = {1, 8}, dense[] = {1, 1}, wide[] = {8, 64};
+    cr_expect_eq(fewest(2, 2, ROWS, whole, apart), 8);
+    cr_expect_eq(fewest(2, 1, ROWS, whole, apart), 1, "nothing is sent");
+    cr_expect_eq(fewest(2, 2, ROWS / 2, (const int64_t[]){2048, ROWS}, apart), 4);
+    cr_expect_eq(fewest(2, 2, ROWS / 8, (const int64_t[]){2048, ROWS / 4}, apart), 1);
+    cr_expect_eq(fewest(2, 2, ROWS, halves, apart), 1, "no segment reaches another rank");
+    cr_expect_eq(fewest(2, 2, ROWS, whole, dense), 1, "all heads are alike");
+    cr_expect_eq(fewest(2, 2, ROWS, both, apart), 1, "each needs all rows");
+    cr_expect_eq(fewest(2, 2, ROWS, both, wide), 8);
 }
