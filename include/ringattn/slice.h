@@ -220,11 +220,12 @@ typedef ra_status ra_range_visitor(void *context, ra_range range);
 /**
  * Unmark the rows of [begin, end) that are marked, bit i % 64 of word i / 64 for row i, and give
  * them to `take` in few ranges: disjoint, in no order, of single rows at stride 1, else at strides
- * that divide the period, or without one at 1 and those that were seen.
+ * that divide the period, or without one at 1 and, if that makes fewer, those that were seen.
  *
  * Where marks repeat with the period, so do the ranges, but for what is nearer than ra_marks_reach
- * to where they cease to. Cost: for each stride that is tried the words of the bitmap and the rows
- * that are still marked. Errors are those of `take`, the first of which ends it.
+ * to where they cease to. Cost: for each stride that is tried the words of the bitmap, and the rows
+ * that are still marked times the larger strides. Errors are those of `take`, the first of which
+ * ends it.
  */
 RA_CHECKED ra_status ra_marks_take(uint64_t *marks, int64_t begin, int64_t end,
                                    const ra_strides *strides, ra_range_visitor *take,

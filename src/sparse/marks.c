@@ -12,7 +12,8 @@ enum {
     NESTED_PERIOD_MAX = 65536, /* of others: that of the largest */
     STRIDES_MOST = 128,        /* that divide a period: up to 120, of 55440 */
     REPEATS_MOST = 4,          /* that are looked for */
-    LONG_TIMES = 4             /* the largest stride: such a run is taken whole */
+    LONG_TIMES = 4,            /* the largest stride: such a run is taken whole */
+    SAMPLE_ROWS = 65536
 };
 
 typedef struct reading {
@@ -175,13 +176,48 @@ static ra_status take_runs(const reading *r, int64_t stride, ra_range_visitor *t
     return RA_OK;
 }
 
+static ra_status take_all(const reading *r, ra_range_visitor *take, void *context)
+{
+    ra_status status = RA_OK;
+    for (int i = 0; i < r->stride_count && status == RA_OK; ++i)
+        status = take_runs(r, r->strides[i], take, context);
+    return status;
+}
+
+static ra_status count_range(void *count, ra_range range)
+{
+    (void)range;
+    ++*(int64_t *)count;
+    return RA_OK;
+}
+
+/* How many ranges the first so many strides make of up to SAMPLE_ROWS rows in the middle. */
+static int64_t count_sampled(const reading *r, int stride_count)
+{
+    uint64_t marks[SAMPLE_ROWS / 64];
+    int64_t const middle = r->begin + ra_max_i64(0, r->end - r->begin - SAMPLE_ROWS) / 2;
+    int64_t const first = middle - middle % 64;
+    reading sample = *r;
+    sample.marks = marks;
+    sample.begin = middle - first;
+    sample.end = ra_min_i64(r->end - first, SAMPLE_ROWS);
+    sample.stride_count = stride_count;
+    memcpy(marks, &r->marks[first / 64], (size_t)ra_div_ceil(sample.end, 64) * sizeof(*marks));
+    int64_t count = 0;
+    ra_status const status = take_all(&sample, count_range, &count);
+    RA_ASSERT(status == RA_OK);
+    return count;
+}
+
+/* Without a period, ranges of one stride leave holes in those of the next: where most rows are
+   marked, stretches of them are fewer. */
 ra_status ra_marks_take(uint64_t *marks, int64_t begin, int64_t end, const ra_strides *strides,
                         ra_range_visitor *take, void *context)
 {
     reading r = {.marks = marks, .begin = begin, .end = end};
-    ra_status status = RA_OK;
     r.stride_count = list_tried(strides, r.strides);
-    for (int i = 0; i < r.stride_count && status == RA_OK; ++i)
-        status = take_runs(&r, r.strides[i], take, context);
-    return status;
+    if (begin < end && ra_strides_period(strides) == 0 &&
+        count_sampled(&r, 1) <= count_sampled(&r, r.stride_count))
+        r.stride_count = 1;
+    return take_all(&r, take, context);
 }

@@ -202,6 +202,12 @@ static bool is_unbounded(const ra_slice *s)
     return !lo_binds(s->lo) && !hi_binds(s->hi);
 }
 
+/* Residues of rows at a common stride, of which few rows have few. */
+static int64_t phases_of(ra_range rows, int64_t common)
+{
+    return ra_min_i64(common / rows.stride, rows.count);
+}
+
 int64_t ra_slice_phases(const ra_slice *s, ra_range q, ra_range k)
 {
     if (is_unbounded(s))
@@ -209,7 +215,13 @@ int64_t ra_slice_phases(const ra_slice *s, ra_range q, ra_range k)
     int64_t const q_stride = ra_lcm_i64(s->stride, q.stride);
     int64_t const k_stride = ra_lcm_i64(s->stride, k.stride);
     int64_t const common = ra_lcm_i64(q_stride, k_stride);
-    return common / q_stride * (common / k_stride);
+    ra_range qs, ks;
+    if (q_stride == k_stride)
+        return 1;
+    if (!ra_range_intersect(ra_slice_queries(s), q, &qs) ||
+        !ra_range_intersect(ra_slice_keys(s), k, &ks))
+        return 0;
+    return phases_of(qs, common) * phases_of(ks, common);
 }
 
 /* Every `ratio`-th row of a range, from the `phase`-th on. */
@@ -229,8 +241,8 @@ bool ra_slice_restrict_loose(const ra_slice *s, ra_range q, ra_range k, int64_t 
     int64_t lo = s->lo, hi = s->hi;
     if (!is_unbounded(s)) {
         int64_t const common = ra_lcm_i64(qs.stride, ks.stride);
-        int64_t const q_phases = common / qs.stride;
-        qs = range_phase(qs, q_phases, phase % q_phases);
+        int64_t const q_phases = phases_of(qs, common);
+        qs = range_phase(qs, common / qs.stride, phase % q_phases);
         ks = range_phase(ks, common / ks.stride, phase / q_phases);
         /* Key b0 + ratio * w and query a0 + ratio * u: lo <= b0 - a0 + ratio * (w - u) <= hi. */
         int64_t const ratio = common / s->stride;

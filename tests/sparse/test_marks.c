@@ -211,6 +211,23 @@ Test(marks, of_strides_with_little_in_common_are_ranges)
     expect_ranges(END, &strides, 1 + END / (255 * 257) + 1);
 }
 
+/* Ranges of one stride leave holes in those of the next; what lies side by side is fewer. */
+Test(marks, of_many_rows_without_a_period_are_no_more_than_stretches)
+{
+    enum { END = 200000, OFFSETS = 16 };
+    ra_strides strides = {0};
+    for (int64_t offset = 0; offset < OFFSETS; ++offset) {
+        mark(rows_until(offset, 20, END), &strides);
+        mark(rows_until(offset, 24, END), &strides);
+        mark(rows_until(offset, 31, END), &strides);
+    }
+    int64_t stretches = 0;
+    for (int64_t i = 0; i < END; ++i)
+        stretches += is_marked(i) && (i == 0 || !is_marked(i - 1));
+    cr_assert_eq(ra_strides_period(&strides), 0);
+    expect_ranges(END, &strides, stretches);
+}
+
 /* ---- however often they repeat ----------------------------------------------------------------
  */
 
