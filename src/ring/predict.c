@@ -125,20 +125,14 @@ static int64_t bytes_of_groups(const ra_predict_job *job, const ra_predict_plan 
            (job->request->on_device ? 0 : plan_array_bytes(job, groups));
 }
 
-static int32_t fewest_groups(const ra_predict_job *job)
-{
-    return ra_ring_fewest_groups(&job->request->ring, job->pattern, job->ranks, job->teams.count);
-}
-
 /* The groups that a rank with so much room wants. */
 static int32_t groups_of(const ra_predict_job *job, const ra_predict_plan *plan, int rank,
-                         int64_t room)
+                         int64_t room, int32_t fewest)
 {
     const ra_ring_config *c = &job->request->ring;
-    int32_t groups = fewest_groups(job);
     int64_t buffers;
-    if (bytes_of_groups(job, plan, rank, groups, &buffers) > room)
-        groups = 1;
+    int32_t groups =
+        fewest > 1 && bytes_of_groups(job, plan, rank, fewest, &buffers) <= room ? fewest : 1;
     while (groups < c->kv_heads && bytes_of_groups(job, plan, rank, groups, &buffers) > room)
         groups = ra_ring_more_groups(c, groups);
     return groups;
@@ -151,11 +145,14 @@ static ra_verdict choose_groups(ra_predict_job *job, const ra_predict_plan *plan
     int const count = job->request->memory_bytes != INT64_MAX ? job->followed_count : 0;
     int64_t rooms[RA_PREDICT_RANKS_ALL], buffers;
     ra_verdict worst = RA_FITS;
-    job->groups = asked != 0 ? asked : count > 0 ? 1 : fewest_groups(job);
+    int32_t const fewest = asked != 0 ? asked
+                                      : ra_ring_fewest_groups(&job->request->ring, job->pattern,
+                                                              job->ranks, job->teams.count);
+    job->groups = asked == 0 && count > 0 ? 1 : fewest;
     for (int i = 0; i < count; ++i) {
         rooms[i] = room_of(job, &plans[i], job->followed[i]);
         int32_t const groups =
-            asked != 0 ? asked : groups_of(job, &plans[i], job->followed[i], rooms[i]);
+            asked != 0 ? asked : groups_of(job, &plans[i], job->followed[i], rooms[i], fewest);
         job->groups = groups > job->groups ? groups : job->groups;
     }
     for (int i = 0; i < count; ++i) {
