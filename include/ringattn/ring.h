@@ -77,13 +77,16 @@ typedef struct ra_ring_config {
     ra_layout_kind layout;
     ra_schedule schedule;
     int comm_buffers;    /* 0: taken per step; 1: they stand; 2: and transfer overlaps compute */
-    int32_t head_groups; /* 1 to kv_heads; 0: the fewest that fit the memory there is. What they
-                            need is an upper bound where they have tile maps of their own, as keys
-                            that are sent differ by head, and where buffers do not stand */
+    int32_t head_groups; /* 1 to kv_heads; or, but for linear attention, a multiple of kv_heads up
+                            to heads: then keys travel once for each group of their query heads. 0:
+                            up to kv_heads as many as save much of what is sent, or the fewest that
+                            fit the memory there is; more only if no number of rounds fits. What
+                            they need is an upper bound where they have tile maps of their own, as
+                            keys that are sent differ by head, and where buffers do not stand */
     int32_t rounds;      /* in which rows travel between ranks that do not share memory, a part of
                             every exchange in each; 1 to RA_ROUNDS_MAX. 0: one, or if that does not
-                            fit in as many groups as may be, 2, 4, 8, ... More than 1 not with
-                            schedule ring, nor for linear attention */
+                            fit in as many groups as send nothing twice, 2, 4, 8, ... More than 1
+                            not with schedule ring, nor for linear attention */
     bool backward;       /* whether ra_ring_backward will be called */
     /* Linear attention instead of softmax: the pattern plays no part, layout contiguous or auto,
        schedule auto, scale 0; no lse; head groups bound the states that exist at a time (linear.h

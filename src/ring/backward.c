@@ -42,21 +42,33 @@ static void begin_grads(backward_pass *pass)
     const ra_ring_tensors *t = pass->tensors;
     const ra_head_group *g = &pass->group;
     ra_stored_grads const direct = pass->direct;
-    float *sums = ring->grads.data;
-    if (direct.dq) {
-        pass->step.dq = ra_ring_view(ring, t->dq, c->dtype, c->heads, g->q_begin);
-    } else {
-        pass->step.dq = ra_ring_view(ring, sums, RA_F32, g->q_count, 0);
-        sums += c->batch * ra_ring_local_rows(ring) * g->q_count * c->dim;
-    }
-    if (direct.dkv)
+    char *sums = ring->grads.data;
+    if (direct.dkv) {
         pass->own_grads =
             (ra_pair_view){ra_ring_view(ring, t->dk, c->dtype, c->kv_heads, g->kv_begin),
                            ra_ring_view(ring, t->dv, c->dtype, c->kv_heads, g->kv_begin)};
-    else if (ring->schedule == RA_SCHEDULE_SHARED)
+    } else if (ring->schedule == RA_SCHEDULE_SHARED) {
         pass->own_grads = ra_shared_grads(ring, g, ra_ring_place(ring));
-    else
+    } else {
         pass->own_grads = ra_ring_pair(ring, g->kv_count, sums, RA_F32);
+        sums += ra_ring_grads_bytes(ring, g->kv_count, ra_ring_local_rows(ring));
+    }
+    pass->step.dq = direct.dq ? ra_ring_view(ring, t->dq, c->dtype, c->heads, g->q_begin)
+                              : ra_ring_view(ring, sums, RA_F32, g->q_count, 0);
+}
+
+/* Zero accumulators, but for gradients of keys that an earlier group has added to. */
+static ra_status zero_sums(const backward_pass *pass)
+{
+    ra_ring *ring = pass->ring;
+    bool const keeps =
+        !pass->group.begins_keys && !pass->direct.dkv && ring->schedule != RA_SCHEDULE_SHARED;
+    size_t const kept =
+        keeps ? ra_ring_grads_bytes(ring, pass->group.kv_count, ra_ring_local_rows(ring)) : 0;
+    if (ring->grads.bytes == kept)
+        return RA_OK;
+    return zero(ring, -1, (char *)ring->grads.data + kept, ring->grads.bytes - kept,
+                ra_ring_local_rows(ring));
 }
 
 static ra_status begin_group(backward_pass *pass, int32_t index)
@@ -67,7 +79,7 @@ static ra_status begin_group(backward_pass *pass, int32_t index)
     pass->group = ra_ring_group(ring, index);
     pass->group_index = index;
     pass->plan = ra_ring_plan(ring, index);
-    pass->direct = ra_ring_direct_grads(ring, pass->plan);
+    pass->direct = ra_ring_direct_grads(ring, pass->plan, &pass->group);
     pass->own = ra_ring_own_keys(ring, pass->tensors, &pass->group);
     int32_t const head = pass->group.q_begin;
     pass->step = (ra_backward_step){
@@ -78,8 +90,7 @@ static ra_status begin_group(backward_pass *pass, int32_t index)
         .lse_batch_stride = c->heads * rows,
         .delta = (const float *)ring->delta.data + head * rows};
     begin_grads(pass);
-    return ring->grads.bytes > 0 ? zero(ring, -1, ring->grads.data, ring->grads.bytes, rows)
-                                 : RA_OK;
+    return zero_sums(pass);
 }
 
 /* If the forward pass did not know dout: compute delta from the outputs, which are rounded. */
@@ -87,7 +98,7 @@ static ra_status make_delta(ra_ring *ring, const ra_ring_tensors *tensors)
 {
     const ra_ring_config *c = &ring->config;
     int64_t const rows = ra_ring_local_rows(ring);
-    ra_head_group const all = {0, c->heads, 0, c->kv_heads};
+    ra_head_group const all = ra_ring_group_of(c, 1, 0);
     ra_kernel_shape const shape = ra_ring_shape(ring, &all);
     if (ring->has_delta || ring->mode == RA_RING_COMM_ONLY)
         return RA_OK;
@@ -304,18 +315,19 @@ static ra_status store_keys(const backward_pass *pass)
     const ra_kernel_shape *shape = &pass->step.shape;
     ra_view const dk = ra_ring_view(pass->ring, t->dk, c->dtype, c->kv_heads, g->kv_begin);
     ra_view const dv = ra_ring_view(pass->ring, t->dv, c->dtype, c->kv_heads, g->kv_begin);
-    if (pass->direct.dkv)
+    if (pass->direct.dkv || !g->ends_keys)
         return RA_OK;
     ra_status const status = store(pass->ring, shape, &pass->own_grads.first, &dk);
     return status != RA_OK ? status : store(pass->ring, shape, &pass->own_grads.second, &dv);
 }
 
-/* Zero a group's gradients, once no member still stores those of the group before from there. */
+/* Zero the gradients of a group's keys, once no member still stores those of the group before from
+   there. */
 static ra_status begin_team_grads(backward_pass *pass)
 {
     ra_ring *ring = pass->ring;
     int64_t const rows = ra_ring_local_rows(ring);
-    if (ring->schedule != RA_SCHEDULE_SHARED)
+    if (ring->schedule != RA_SCHEDULE_SHARED || !pass->group.begins_keys)
         return RA_OK;
     ra_status const status = ra_shared_barrier(ring, "backward: gradients of a group", -1);
     return status != RA_OK ? status
@@ -365,7 +377,8 @@ static ra_status zero_outputs(ra_ring *ring, const ra_ring_tensors *tensors)
     size_t const row = (size_t)(c->batch * rows * c->dim) * ra_dtype_bytes(c->dtype);
     ra_status status = RA_OK;
     for (int32_t g = 0; g < ring->group_count; ++g) {
-        ra_stored_grads const of_group = ra_ring_direct_grads(ring, ra_ring_plan(ring, g));
+        ra_head_group const group = ra_ring_group(ring, g);
+        ra_stored_grads const of_group = ra_ring_direct_grads(ring, ra_ring_plan(ring, g), &group);
         direct.dq = direct.dq || of_group.dq;
         direct.dkv = direct.dkv || of_group.dkv;
     }

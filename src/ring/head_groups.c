@@ -9,24 +9,89 @@ enum {
     GROUPS_MOST = 256 /* more would save what is little already */
 };
 
-ra_head_group ra_ring_group_of(const ra_ring_config *c, int32_t count, int32_t group)
+static int32_t ratio_of(const ra_ring_config *c)
 {
-    int32_t const ratio = c->heads / c->kv_heads;
-    int32_t const begin = (int32_t)ra_share_begin(c->kv_heads, group, count);
-    int32_t const end = (int32_t)ra_share_begin(c->kv_heads, group + 1, count);
-    return (ra_head_group){begin * ratio, (end - begin) * ratio, begin, end - begin};
+    return c->heads / c->kv_heads;
 }
 
-int32_t ra_ring_more_groups(const ra_ring_config *c, int32_t count)
+/* One of `parts` groups of the query heads of one key head. */
+static ra_head_group part_of(const ra_ring_config *c, int32_t kv_head, int32_t part, int32_t parts)
 {
-    int32_t const largest = ra_ring_group_of(c, count, count - 1).kv_count;
-    return (int32_t)ra_div_ceil(c->kv_heads, largest - 1);
+    int32_t const begin = (int32_t)ra_share_begin(ratio_of(c), part, parts);
+    int32_t const end = (int32_t)ra_share_begin(ratio_of(c), part + 1, parts);
+    return (ra_head_group){.q_begin = kv_head * ratio_of(c) + begin,
+                           .q_count = end - begin,
+                           .kv_begin = kv_head,
+                           .kv_count = 1,
+                           .begins_keys = part == 0,
+                           .ends_keys = part + 1 == parts};
+}
+
+ra_head_group ra_ring_group_of(const ra_ring_config *c, int32_t count, int32_t group)
+{
+    int32_t const parts = count / c->kv_heads;
+    if (parts > 1)
+        return part_of(c, group / parts, group % parts, parts);
+    int32_t const begin = (int32_t)ra_share_begin(c->kv_heads, group, count);
+    int32_t const end = (int32_t)ra_share_begin(c->kv_heads, group + 1, count);
+    return (ra_head_group){.q_begin = begin * ratio_of(c),
+                           .q_count = (end - begin) * ratio_of(c),
+                           .kv_begin = begin,
+                           .kv_count = end - begin,
+                           .begins_keys = true,
+                           .ends_keys = true};
+}
+
+bool ra_ring_has_groups(const ra_ring_config *c, int32_t count)
+{
+    bool const splits =
+        c->linear == RA_LINEAR_NONE && count <= c->heads && count % c->kv_heads == 0;
+    return count >= 1 && (count <= c->kv_heads || splits);
+}
+
+int32_t ra_ring_key_heads_sent(const ra_ring_config *c, int32_t count)
+{
+    return count > c->kv_heads ? count : c->kv_heads;
+}
+
+/* The next number of groups after `count` that makes the largest group smaller; the numbers between
+   save nothing. The last group is the largest, the first the smallest. */
+static int32_t more_groups(const ra_ring_config *c, int32_t count)
+{
+    ra_head_group const largest = ra_ring_group_of(c, count, count - 1);
+    bool const of_keys = count < c->kv_heads;
+    int32_t const smaller = (of_keys ? largest.kv_count : largest.q_count) - 1;
+    RA_ASSERT(smaller >= 1); /* below `heads` */
+    return of_keys ? (int32_t)ra_div_ceil(c->kv_heads, smaller)
+                   : c->kv_heads * (int32_t)ra_div_ceil(ratio_of(c), smaller);
+}
+
+int32_t ra_ring_choose_groups(const ra_ring_config *c, ra_group_bytes *bytes_of,
+                              const void *context, int64_t room, int32_t fewest, bool sends_again)
+{
+    int64_t buffers, least_bytes = INT64_MAX;
+    int32_t groups = fewest > 1 && bytes_of(context, fewest, &buffers) <= room ? fewest : 1;
+    int32_t least = groups; /* of kv_heads and more, which need least */
+    for (;; groups = more_groups(c, groups)) {
+        int64_t const needed = bytes_of(context, groups, &buffers);
+        ra_verdict const found = ra_ring_judge(needed, buffers, room);
+        bool const may_split =
+            c->linear == RA_LINEAR_NONE && (sends_again || found == RA_NEVER_FITS);
+        if (found == RA_FITS)
+            return groups;
+        if (groups >= c->kv_heads && needed < least_bytes) {
+            least = groups;
+            least_bytes = needed;
+        }
+        if (groups >= (may_split ? c->heads : c->kv_heads))
+            return least;
+    }
 }
 
 /* Most groups of which each has work enough. */
 static int32_t groups_most(const ra_ring_config *c, int ranks)
 {
-    int64_t const rows = ra_max_i64(1, c->batch * (c->seq / ranks) * (c->heads / c->kv_heads));
+    int64_t const rows = ra_max_i64(1, c->batch * (c->seq / ranks) * ratio_of(c));
     int64_t const heads_least = ra_div_ceil(ROW_HEADS_LEAST, rows);
     return (int32_t)ra_min_i64(ra_max_i64(1, c->kv_heads / heads_least), GROUPS_MOST);
 }

@@ -51,13 +51,14 @@ static linear_floats largest_floats(const ra_ring *ring, int32_t groups)
     return most;
 }
 
-static int64_t bytes_of_groups(const ra_ring *ring, int32_t groups, const void *context)
+static int64_t bytes_of_groups(const void *context, int32_t groups, int64_t *buffers_out)
 {
+    const ra_ring *ring = context;
     linear_floats const f = largest_floats(ring, groups);
     int64_t bytes = 0;
     for (int p = 0; p < RA_LINEAR_PARTS; ++p)
         bytes += (int64_t)ra_pool_round(ring->pool, f.of[p] * sizeof(float));
-    (void)context;
+    *buffers_out = 0;
     return bytes;
 }
 
@@ -93,7 +94,7 @@ ra_status ra_linear_make(ra_ring *ring)
     int64_t room;
     ra_status status = ra_ring_read_room(ring, &room);
     if (status == RA_OK)
-        status = ra_ring_settle_groups(ring, bytes_of_groups, NULL, room, 1);
+        status = ra_ring_settle_groups(ring, bytes_of_groups, ring, room, 1, false);
     return status != RA_OK ? status : ra_ring_agree(ring, take_memory(ring));
 }
 

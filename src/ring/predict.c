@@ -111,11 +111,20 @@ static int64_t room_of(const ra_predict_job *job, const ra_predict_plan *plan, i
            ra_predict_tensors_room(job, rank);
 }
 
-/* What so many groups of one plan take of it; *buffers_out: the part of what more rounds make
-   smaller. */
-static int64_t bytes_of_groups(const ra_predict_job *job, const ra_predict_plan *plan, int rank,
-                               int32_t groups, int64_t *buffers_out)
+/* A rank's plan of all heads, as it looks for groups. */
+typedef struct whole_plan {
+    const ra_predict_job *job;
+    const ra_predict_plan *plan;
+    int rank;
+} whole_plan;
+
+/* What so many groups of it take of the room. */
+static int64_t needed_bytes(const void *context, int32_t groups, int64_t *buffers_out)
 {
+    const whole_plan *whole = context;
+    const ra_predict_job *job = whole->job;
+    const ra_predict_plan *plan = whole->plan;
+    int const rank = whole->rank;
     ra_predict_bytes b = {0};
     ra_predict_add_group(job, plan, rank, ra_ring_group_of(&job->request->ring, groups, groups - 1),
                          &b);
@@ -125,39 +134,28 @@ static int64_t bytes_of_groups(const ra_predict_job *job, const ra_predict_plan 
            (job->request->on_device ? 0 : plan_array_bytes(job, groups));
 }
 
-/* The groups that a rank with so much room wants. */
-static int32_t groups_of(const ra_predict_job *job, const ra_predict_plan *plan, int rank,
-                         int64_t room, int32_t fewest)
+/* Choose the groups of plans of all heads. Returns whether these fit. */
+static ra_verdict choose_groups(ra_predict_job *job, const ra_predict_plan *plans, bool sends_again)
 {
     const ra_ring_config *c = &job->request->ring;
-    int64_t buffers;
-    int32_t groups =
-        fewest > 1 && bytes_of_groups(job, plan, rank, fewest, &buffers) <= room ? fewest : 1;
-    while (groups < c->kv_heads && bytes_of_groups(job, plan, rank, groups, &buffers) > room)
-        groups = ra_ring_more_groups(c, groups);
-    return groups;
-}
-
-/* Choose the groups of plans of all heads. Returns whether these fit. */
-static ra_verdict choose_groups(ra_predict_job *job, const ra_predict_plan *plans)
-{
-    int32_t const asked = job->request->ring.head_groups;
+    int32_t const asked = c->head_groups;
     int const count = job->request->memory_bytes != INT64_MAX ? job->followed_count : 0;
     int64_t rooms[RA_PREDICT_RANKS_ALL], buffers;
     ra_verdict worst = RA_FITS;
-    int32_t const fewest = asked != 0 ? asked
-                                      : ra_ring_fewest_groups(&job->request->ring, job->pattern,
-                                                              job->ranks, job->teams.count);
+    int32_t const fewest =
+        asked != 0 ? asked : ra_ring_fewest_groups(c, job->pattern, job->ranks, job->teams.count);
     job->groups = asked == 0 && count > 0 ? 1 : fewest;
     for (int i = 0; i < count; ++i) {
+        whole_plan const whole = {job, &plans[i], job->followed[i]};
         rooms[i] = room_of(job, &plans[i], job->followed[i]);
-        int32_t const groups =
-            asked != 0 ? asked : groups_of(job, &plans[i], job->followed[i], rooms[i], fewest);
+        int32_t const groups = asked != 0 ? asked
+                                          : ra_ring_choose_groups(c, needed_bytes, &whole, rooms[i],
+                                                                  fewest, sends_again);
         job->groups = groups > job->groups ? groups : job->groups;
     }
     for (int i = 0; i < count; ++i) {
-        int64_t const needed =
-            bytes_of_groups(job, &plans[i], job->followed[i], job->groups, &buffers);
+        whole_plan const whole = {job, &plans[i], job->followed[i]};
+        int64_t const needed = needed_bytes(&whole, job->groups, &buffers);
         ra_verdict const found = ra_ring_judge(needed, buffers, rooms[i]);
         worst = found > worst ? found : worst;
     }
@@ -171,29 +169,35 @@ static void set_rounds(ra_predict_job *job, int32_t rounds, ra_schedule schedule
     job->step_count = ra_plan_count_steps(&job->teams, rounds);
 }
 
-/* Plans of all heads, in as many groups and rounds as it takes to fit; one round if none do. */
+/* Plans of all heads, in as many groups and rounds as it takes to fit, at last with groups that
+   send keys several times; one round if none do. */
 static ra_status make_plans(ra_predict_job *job, ra_predict_plan **plans)
 {
-    ra_heads const all = {0, 1, job->request->ring.heads};
+    const ra_ring_config *c = &job->request->ring;
+    ra_heads const all = {0, 1, c->heads};
     ra_schedule const first = job->schedule;
     bool const sampled = job->sampled;
+    bool const chosen = ra_plan_more_rounds(c, &job->teams, 1) > 0;
+    bool sends_again = !chosen || !ra_ring_may_send_again(c);
     for (bool last = false;;) {
         ra_status status = ra_predict_take(plans, job->followed_count, sizeof(**plans));
         if (status == RA_OK)
             status = ra_predict_plans(job, all, *plans);
         if (status != RA_OK)
             return status;
-        ra_verdict const found = choose_groups(job, *plans);
-        int32_t const more = ra_plan_more_rounds(&job->request->ring, &job->teams, job->rounds);
+        ra_verdict const found = choose_groups(job, *plans, sends_again);
+        int32_t const more = ra_plan_more_rounds(c, &job->teams, job->rounds);
         bool const goes_on = found == RA_FALLS_SHORT && more > 0 &&
                              job->looks * more <= ra_predict_looks_most * job->rounds;
-        if (found == RA_FITS || last || (!job->tried_rounds && !goes_on))
+        bool const over = job->rounds == 1 && !goes_on && (sends_again || found == RA_NEVER_FITS);
+        if (!chosen || found == RA_FITS || last || over)
             return RA_OK;
         ra_predict_free_plans(job, *plans);
         *plans = NULL;
         job->sampled = sampled;
         job->tried_rounds = true;
-        last = !goes_on;
+        last = !goes_on && sends_again;
+        sends_again = sends_again || !goes_on;
         set_rounds(job, goes_on ? more : 1,
                    goes_on && first == RA_SCHEDULE_RING ? RA_SCHEDULE_DIRECT : first);
     }
@@ -244,7 +248,8 @@ static ra_status make_totals(ra_predict_job *job, const ra_predict_plan *plans,
         ra_predict_add_times(job, &plans[i], i, 0, job->groups, times);
     }
     if (!split)
-        return ra_predict_cross(job, (ra_heads){0, 1, c->heads}, c->kv_heads);
+        return ra_predict_cross(job, (ra_heads){0, 1, c->heads},
+                                ra_ring_key_heads_sent(c, job->groups));
     for (int32_t g = 0; g < job->groups && status == RA_OK; ++g)
         status = make_split(job, g, totals, times);
     return status;

@@ -54,22 +54,31 @@ static int64_t states_of(const ra_predict_job *job, const linear_bytes *b)
            ra_predict_round(job, b->prefixes) + ra_predict_round(job, b->sums);
 }
 
+/* A rank of a job, as it looks for groups. */
+typedef struct rank_of {
+    const ra_predict_job *job;
+    int rank;
+} rank_of;
+
+static int64_t needed_bytes(const void *context, int32_t groups, int64_t *buffers_out)
+{
+    const rank_of *of = context;
+    linear_bytes const b = bytes_of(of->job, of->rank, groups);
+    *buffers_out = 0;
+    return states_of(of->job, &b) + ra_predict_round(of->job, b.lines);
+}
+
 static int32_t groups_of(const ra_predict_job *job, int rank)
 {
     const ra_ring_config *c = &job->request->ring;
+    rank_of const of = {job, rank};
     int64_t left = job->request->memory_bytes;
-    int32_t groups = 1;
     if (c->head_groups != 0 || left == INT64_MAX)
         return c->head_groups != 0 ? c->head_groups : 1;
     left -= (job->request->on_device ? job->request->context_bytes : ra_predict_ground_bytes(job)) +
             ra_predict_round(job, job->request->workspace_bytes) +
             ra_predict_tensors_room(job, rank);
-    for (; groups < c->kv_heads; groups = ra_ring_more_groups(c, groups)) {
-        linear_bytes const b = bytes_of(job, rank, groups);
-        if (states_of(job, &b) + ra_predict_round(job, b.lines) <= left)
-            break;
-    }
-    return groups;
+    return ra_ring_choose_groups(c, needed_bytes, &of, left, 1, false);
 }
 
 /* By all ranks: each but the last sends its sums on; if all rows see all, both ways. Backward needs

@@ -182,7 +182,6 @@ void ra_predict_add_group(const ra_predict_job *job, const ra_predict_plan *plan
 {
     const ra_ring_config *c = &job->request->ring;
     bool const shared = job->schedule == RA_SCHEDULE_SHARED;
-    int64_t const lines = c->batch * job->rows[rank].row_count * g.q_count;
     int64_t const kv_lines = c->batch * job->rows[rank].row_count * g.kv_count;
     int64_t const row = c->dim * (int64_t)sizeof(float);
     int const turns = held_regions(job);
@@ -207,7 +206,7 @@ void ra_predict_add_group(const ra_predict_job *job, const ra_predict_plan *plan
         b->delta = c->batch * job->rows[rank].row_count * c->heads * (int64_t)sizeof(float);
         if (shared)
             ra_predict_raise(&b->shared, 2 * kv_lines * row);
-        ra_predict_raise(&b->grads, ra_predict_summed_rows(job, plan, lines, kv_lines) * row);
+        ra_predict_raise(&b->grads, ra_predict_summed_rows(job, plan, rank, &g) * row);
     }
     ra_predict_add_passing(job, plan, rank, g, b);
 }

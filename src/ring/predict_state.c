@@ -79,17 +79,18 @@ void ra_predict_add_chunk_steps(const ra_predict_job *job, const ra_predict_plan
         *(job->request->on_device ? &b->map_copies : &b->plans) += ra_predict_round(job, bytes);
 }
 
-int64_t ra_predict_summed_rows(const ra_predict_job *job, const ra_predict_plan *plan,
-                               int64_t lines, int64_t kv_lines)
+int64_t ra_predict_summed_rows(const ra_predict_job *job, const ra_predict_plan *plan, int rank,
+                               const ra_head_group *g)
 {
+    int64_t const lines = job->request->ring.batch * job->rows[rank].row_count;
     bool const shared = job->schedule == RA_SCHEDULE_SHARED;
     ra_stored_grads const stores = job->request->stores;
-    bool sends = false; /* rows of ours, whose gradients come back */
+    bool shares = !g->begins_keys || !g->ends_keys; /* keys with other groups, or with ranks */
     for (int s = 1; s < job->step_count; ++s)
-        sends = sends || (!plan->steps[s].forwards && plan->steps[s].sent_rows > 0);
+        shares = shares || (!plan->steps[s].forwards && plan->steps[s].sent_rows > 0);
     if (job->request->ring.dtype == RA_F32)
         return 0; /* in outputs, and windows */
     bool const dq = !stores.dq || shared || is_carried(job, plan);
-    bool const dkv = (!stores.dkv || sends) && !shared;
-    return (dq ? lines : 0) + (dkv ? 2 * kv_lines : 0);
+    bool const dkv = (!stores.dkv || shares) && !shared;
+    return lines * ((dq ? g->q_count : 0) + (dkv ? 2 * g->kv_count : 0));
 }

@@ -240,9 +240,9 @@ ra_status ra_ring_check_config(const ra_ring_config *c)
 {
     bool const shape = c->batch >= 1 && c->seq >= 1 && c->heads >= 1 && c->kv_heads >= 1 &&
                        c->heads % c->kv_heads == 0 && c->dim >= 1 && c->dim <= RA_HEAD_DIM_MAX;
-    if (shape && c->comm_buffers >= 0 && c->comm_buffers <= RA_BUFFERS_MAX && c->head_groups >= 0 &&
-        c->head_groups <= c->kv_heads && c->rounds >= 0 && c->rounds <= RA_ROUNDS_MAX &&
-        (c->rounds <= 1 || c->schedule != RA_SCHEDULE_RING) &&
+    if (shape && c->comm_buffers >= 0 && c->comm_buffers <= RA_BUFFERS_MAX &&
+        (c->head_groups == 0 || ra_ring_has_groups(c, c->head_groups)) && c->rounds >= 0 &&
+        c->rounds <= RA_ROUNDS_MAX && (c->rounds <= 1 || c->schedule != RA_SCHEDULE_RING) &&
         (size_t)c->schedule <= RA_SCHEDULE_AUTO && (size_t)c->layout <= RA_LAYOUT_AUTO &&
         (size_t)c->dtype <= RA_BF16 && isfinite(c->scale) && can_follow(c->follow_bytes[0]) &&
         can_follow(c->follow_bytes[1]) && ra_elements_fit(c->batch, c->seq, c->heads, c->dim))

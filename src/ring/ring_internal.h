@@ -159,8 +159,11 @@ typedef struct ra_region {
 
 enum { RA_BUFFERS_MAX = 2 };
 
+/* Heads that are computed together. Query heads of one key head may be in several groups, one after
+   the other: its keys travel for each of them, and its gradients are sums over all. */
 typedef struct ra_head_group {
     int32_t q_begin, q_count, kv_begin, kv_count;
+    bool begins_keys, ends_keys; /* the first, and the last, of those that share its keys */
 } ra_head_group;
 
 /* Two views of the same rows: keys and values, or dk and dv. */
@@ -231,9 +234,11 @@ struct ra_ring {
 
 /* Shapes and bytes of a group. */
 ra_head_group ra_ring_group_of(const ra_ring_config *config, int32_t group_count, int32_t group);
-/* The next number of groups after `count` (below kv_heads) that makes the largest group smaller;
-   the numbers between save nothing. The last group is the largest, the first the smallest. */
-int32_t ra_ring_more_groups(const ra_ring_config *config, int32_t count);
+/* Whether there can be so many: 1 to kv_heads, or, of softmax attention, a multiple of kv_heads up
+   to heads. The last one is the largest, the first the smallest. */
+bool ra_ring_has_groups(const ra_ring_config *config, int32_t group_count);
+/* Key heads whose keys so many groups send, each as often as groups share it. */
+int32_t ra_ring_key_heads_sent(const ra_ring_config *config, int32_t group_count);
 /*
  * How many groups auto begins with. A row of keys travels with all heads of its group: where heads
  * of dilated branches see different rows of others, as many groups as leave each enough work, if
@@ -267,7 +272,8 @@ RA_CHECKED ra_status ra_ring_make_memory(ra_ring *ring);
 RA_CHECKED ra_status ra_ring_make_windows(ra_ring *ring);
 /** What of a configuration is wrong whatever the pattern is: RA_ERR_INVALID, and a line. */
 RA_CHECKED ra_status ra_ring_check_config(const ra_ring_config *config);
-ra_stored_grads ra_ring_direct_grads(const ra_ring *ring, const ra_plan *plan);
+ra_stored_grads ra_ring_direct_grads(const ra_ring *ring, const ra_plan *plan,
+                                     const ra_head_group *group);
 void ra_ring_give_plan(ra_ring *ring, ra_plan *plan); /* and its maps; a zeroed one is fine */
 
 /* Whether a job fits with a plan. FALLS_SHORT: not with all its buffers, which more rounds make
@@ -279,17 +285,32 @@ static inline ra_verdict ra_ring_judge(int64_t needed, int64_t buffers, int64_t 
     return needed <= room ? RA_FITS : needed - buffers <= room ? RA_FALLS_SHORT : RA_NEVER_FITS;
 }
 
+/* Bytes that so many groups need, as the ledger will count them; *buffers_out: the part of what
+   more rounds make smaller. */
+typedef int64_t ra_group_bytes(const void *context, int32_t groups, int64_t *buffers_out);
+
+/*
+ * Groups that auto takes with so much room: `fewest` if they fit, else the fewest that do, or, if
+ * none do, those that need least. More than kv_heads send keys several times: there are so many
+ * only if no number of rounds would do instead (NEVER_FITS), or if none did (`sends_again`).
+ */
+int32_t ra_ring_choose_groups(const ra_ring_config *config, ra_group_bytes *bytes_of,
+                              const void *context, int64_t room, int32_t fewest, bool sends_again);
+
+/* Whether auto may find that more groups than kv_heads do what no number of rounds did. */
+static inline bool ra_ring_may_send_again(const ra_ring_config *c)
+{
+    return c->head_groups == 0 && c->heads > c->kv_heads;
+}
+
 /* Collective: bytes that this rank's ring may take beside the caller's tensors. Not read, and of no
    meaning, if neither groups nor rounds are chosen by it. */
 RA_CHECKED ra_status ra_ring_read_room(ra_ring *ring, int64_t *bytes_out);
-/*
- * Collective: the number of head groups, as configured, or `fewest` if they fit into `room`, or the
- * fewest that do. `bytes_of` gives the bytes that so many groups need, as the ledger will count
- * them. Ranks may have different room: the largest number wins. Every rank returns the same.
- */
-typedef int64_t ra_group_bytes(const ra_ring *ring, int32_t groups, const void *context);
+/* Collective: the number of head groups, as configured, or as ra_ring_choose_groups says. Ranks may
+   have different room: the largest number wins. Every rank returns the same. */
 RA_CHECKED ra_status ra_ring_settle_groups(ra_ring *ring, ra_group_bytes *bytes_of,
-                                           const void *context, int64_t room, int32_t fewest);
+                                           const void *context, int64_t room, int32_t fewest,
+                                           bool sends_again);
 
 /* Bytes of accumulators, buffers and what a forward step gives back with so many groups of one
  * plan, as the ledger will count them; *buffer_bytes_out: but for accumulators. */

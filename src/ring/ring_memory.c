@@ -33,17 +33,18 @@ static void add_step_bytes(const ra_ring *ring, const ra_step *step, int s, int3
 
 /*
  * Which gradients a pass computes in the outputs: float32 ones, unless they lie in a window, and
- * 16-bit ones that the kernel stores, if only one step has pairs (dq), and if no other rank needs
- * our keys (dk, dv). Others are summed elsewhere and stored at the end.
+ * 16-bit ones that the kernel stores, if only one step has pairs (dq), and if neither another rank
+ * nor another group needs our keys (dk, dv). Others are summed elsewhere and stored at the end.
  */
-ra_stored_grads ra_ring_direct_grads(const ra_ring *ring, const ra_plan *plan)
+ra_stored_grads ra_ring_direct_grads(const ra_ring *ring, const ra_plan *plan,
+                                     const ra_head_group *group)
 {
     bool const shared = ring->schedule == RA_SCHEDULE_SHARED;
     ra_stored_grads direct = ring->kernel->stores;
     if (ring->config.dtype == RA_F32)
         return (ra_stored_grads){.dq = true, .dkv = !shared};
     direct.dq = direct.dq && !shared && ra_plan_live_steps(plan) <= 1;
-    direct.dkv = direct.dkv && !shared;
+    direct.dkv = direct.dkv && !shared && group->begins_keys && group->ends_keys;
     for (int s = 1; s < plan->step_count; ++s)
         direct.dkv = direct.dkv && plan->steps[s].sent_local.row_count == 0;
     return direct;
@@ -82,7 +83,7 @@ static void add_group_bytes(const ra_ring *ring, const ra_plan *plan, ra_head_gr
     bool const shared = ring->schedule == RA_SCHEDULE_SHARED;
     if (shared)
         grow(&bytes->team_grads, ra_ring_grads_bytes(ring, g.kv_count, ra_shared_team_rows(ring)));
-    ra_stored_grads const direct = ra_ring_direct_grads(ring, plan);
+    ra_stored_grads const direct = ra_ring_direct_grads(ring, plan, &g);
     grow(&bytes->grads,
          ((direct.dq ? 0 : lines) + (direct.dkv || shared ? 0 : 2 * kv_lines)) * row);
 }
@@ -156,14 +157,11 @@ ra_status ra_ring_read_room(ra_ring *ring, int64_t *bytes_out)
 }
 
 ra_status ra_ring_settle_groups(ra_ring *ring, ra_group_bytes *bytes_of, const void *context,
-                                int64_t room, int32_t fewest)
+                                int64_t room, int32_t fewest, bool sends_again)
 {
-    const ra_ring_config *c = &ring->config;
-    int64_t groups = c->head_groups;
+    int64_t groups = ring->config.head_groups;
     if (groups == 0) {
-        groups = fewest > 1 && bytes_of(ring, fewest, context) <= room ? fewest : 1;
-        while (groups < c->kv_heads && bytes_of(ring, (int32_t)groups, context) > room)
-            groups = ra_ring_more_groups(c, (int32_t)groups);
+        groups = ra_ring_choose_groups(&ring->config, bytes_of, context, room, fewest, sends_again);
         ra_status const status = ra_comm_reduce_i64(ring->comm, "head groups", RA_MAX, &groups, 1);
         if (status != RA_OK)
             return status;

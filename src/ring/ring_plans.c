@@ -110,27 +110,29 @@ static int64_t more_map_bytes(const ra_ring *ring, int32_t count, const ra_plan 
     return ra_ring_more_map_bytes(ring->pattern, count, (int64_t)bytes, (int64_t)units);
 }
 
-/* Beside the plan of all heads. With one plan for all heads this is exact, else an upper bound, but
+/* A ring with a plan of all heads, as it looks for groups. */
+typedef struct whole_plan {
+    const ra_ring *ring;
+    const ra_plan *plan;
+} whole_plan;
+
+/* Beside that plan. With one plan for all heads this is exact, else an upper bound, but
    for the state of a group whose own maps have larger chunks. *buffers_out: the part of what more
    rounds make smaller. */
-static int64_t needed_bytes(const ra_ring *ring, int32_t groups, const ra_plan *whole,
-                            int64_t *buffers_out)
+static int64_t needed_bytes(const void *context, int32_t groups, int64_t *buffers_out)
 {
+    const whole_plan *whole = context;
+    const ra_ring *ring = whole->ring;
     int32_t const count = plans_for(ring, groups);
-    return ra_ring_group_bytes(ring, whole, groups, buffers_out) +
-           more_map_bytes(ring, count, whole) +
-           (ring->host_pool == ring->pool ? more_plan_bytes(ring, count, whole) : 0);
-}
-
-static int64_t bytes_of_groups(const ra_ring *ring, int32_t groups, const void *context)
-{
-    int64_t buffers;
-    return needed_bytes(ring, groups, context, &buffers);
+    return ra_ring_group_bytes(ring, whole->plan, groups, buffers_out) +
+           more_map_bytes(ring, count, whole->plan) +
+           (ring->host_pool == ring->pool ? more_plan_bytes(ring, count, whole->plan) : 0);
 }
 
 /* The plan of all heads, the room that it leaves, and as many head groups as that wants. */
-static ra_status make_whole(ra_ring *ring, ra_plan *plan_out, int64_t *room_out)
+static ra_status make_whole(ra_ring *ring, bool sends_again, ra_plan *plan_out, int64_t *room_out)
 {
+    whole_plan const whole = {ring, plan_out};
     ra_heads const all = {0, 1, ring->config.heads};
     int32_t const fewest = ra_ring_fewest_groups(&ring->config, ring->pattern,
                                                  ra_comm_size(ring->comm), ring->teams.count);
@@ -140,7 +142,7 @@ static ra_status make_whole(ra_ring *ring, ra_plan *plan_out, int64_t *room_out)
     if (status == RA_OK)
         status = ra_ring_read_room(ring, room_out);
     if (status == RA_OK)
-        status = ra_ring_settle_groups(ring, bytes_of_groups, plan_out, *room_out, fewest);
+        status = ra_ring_settle_groups(ring, needed_bytes, &whole, *room_out, fewest, sends_again);
     if (status != RA_OK && mine == RA_OK)
         ra_ring_give_plan(ring, plan_out);
     return status;
@@ -149,8 +151,9 @@ static ra_status make_whole(ra_ring *ring, ra_plan *plan_out, int64_t *room_out)
 /* Collective. */
 static ra_status judge(ra_ring *ring, const ra_plan *plan, int64_t room, ra_verdict *verdict_out)
 {
+    whole_plan const whole = {ring, plan};
     int64_t buffers;
-    int64_t const needed = needed_bytes(ring, ring->group_count, plan, &buffers);
+    int64_t const needed = needed_bytes(&whole, ring->group_count, &buffers);
     int64_t worst = ra_ring_judge(needed, buffers, room);
     ra_status const status = ra_comm_reduce_i64(ring->comm, "rounds", RA_MAX, &worst, 1);
     *verdict_out = (ra_verdict)worst;
@@ -158,17 +161,19 @@ static ra_status judge(ra_ring *ring, const ra_plan *plan, int64_t room, ra_verd
 }
 
 /*
- * As make_whole, in as many rounds as it takes to fit. If no number does, one round: what groups
- * need is an upper bound in places, so it may fit after all.
+ * As make_whole, in as many rounds as it takes to fit; if no number does, again with groups that
+ * send keys several times. If none does, one round: what groups need is an upper bound in places,
+ * so it may fit after all.
  */
 static ra_status settle_rounds(ra_ring *ring, ra_plan *plan_out)
 {
     ra_schedule const first = ring->schedule;
     bool const chosen = ra_plan_more_rounds(&ring->config, &ring->teams, 1) > 0;
+    bool sends_again = !chosen || !ra_ring_may_send_again(&ring->config);
     ra_verdict found = RA_FITS;
     int64_t room;
     for (;;) {
-        ra_status status = make_whole(ring, plan_out, &room);
+        ra_status status = make_whole(ring, sends_again, plan_out, &room);
         if (status != RA_OK || !chosen)
             return status;
         status = judge(ring, plan_out, room, &found);
@@ -182,8 +187,9 @@ static ra_status settle_rounds(ra_ring *ring, ra_plan *plan_out)
         ring->rounds = goes_on ? more : 1;
         /* Auto may have chosen schedule ring, which has one round. */
         ring->schedule = first == RA_SCHEDULE_RING && goes_on ? RA_SCHEDULE_DIRECT : first;
-        if (!goes_on)
-            return make_whole(ring, plan_out, &room);
+        if (!goes_on && sends_again)
+            return make_whole(ring, true, plan_out, &room);
+        sends_again = sends_again || !goes_on;
     }
 }
 

@@ -59,10 +59,19 @@ static ra_status heads_check(const ra_config *config)
                                                                               : "shape.heads",
                                 "shape.heads (%d) must be a multiple of shape.kv_heads (%d)",
                                 config->heads, config->kv_heads);
-    if (config->head_groups > config->kv_heads)
+    bool const divides_keys = config->head_groups <= config->kv_heads;
+    bool const divides_queries =
+        config->head_groups <= config->heads && config->head_groups % config->kv_heads == 0;
+    if (!divides_keys && !divides_queries && config->heads == config->kv_heads)
         return ra_config_refuse(config, "ring.head_groups",
-                                "%d groups of %d key/value heads: must be 1 to %d",
-                                config->head_groups, config->kv_heads, config->kv_heads);
+                                "%d groups of %d heads: must be 1 to %d", config->head_groups,
+                                config->heads, config->heads);
+    if (!divides_keys && !divides_queries)
+        return ra_config_refuse(
+            config, "ring.head_groups",
+            "%d groups of %d heads, %d for keys and values: must be 1 to %d, or "
+            "a multiple of that up to %d",
+            config->head_groups, config->heads, config->kv_heads, config->kv_heads, config->heads);
     if (config->rounds > 1 && config->schedule == RA_SCHEDULE_RING)
         return ra_config_refuse(config, "ring.rounds",
                                 "does not go with ring.schedule: ring, which has one: take auto");
@@ -138,6 +147,8 @@ static ra_status linear_check(const ra_config *config)
          "does not go with linear attention, which has none"},
         {config->layout != RA_LAYOUT_CONTIGUOUS && config->layout != RA_LAYOUT_AUTO, "ring.layout",
          "linear attention takes contiguous or auto: its rows must follow one another"},
+        {config->head_groups > config->kv_heads, "ring.head_groups",
+         "linear attention takes at most shape.kv_heads, one for each state"},
         {config->schedule != RA_SCHEDULE_AUTO, "ring.schedule",
          "linear attention takes auto: states travel by a scan, and no keys do"},
         {asks_for_buffers(config), "ring.comm_buffers",

@@ -4,6 +4,7 @@
 
 #include "ringattn/trace.h"
 #include "support/refusing_memory.h"
+#include "support/test_rng.h"
 
 enum { RING_JOB_RANKS_MAX = 8, RING_JOB_VICTIM = 1 };
 
@@ -74,6 +75,8 @@ ring_job ring_job_heads(int ranks, int64_t seq, int32_t heads, int32_t kv_heads,
 /* The same of one head in f32; linear attention where the schedule is that of scans, which only
    this takes. */
 ring_job ring_job_waves(int ranks, int64_t seq, int32_t dim, int buffers, ra_schedule schedule);
+/* A number of head groups that the configuration's heads can be computed in. */
+int32_t ring_job_draw_groups(test_rng *rng, const ra_ring_config *config);
 /* A layout without a ring; auto is chosen for ranks that share nothing. */
 ra_status ring_job_layout(ra_layout_kind kind, const ra_pattern *pattern, int ranks, ra_pool *pool,
                           ra_layout *layout_out);

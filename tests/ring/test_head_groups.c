@@ -1,4 +1,4 @@
-/* Head groups auto: the fewest that fit, found in few looks, however many heads there are. */
+/* Head groups: what is in each, and auto: the fewest that fit, found in few looks. */
 #include "ring/ring_internal.h"
 #include "ring/ring_job.h"
 #include "ringattn/predict.h"
@@ -141,6 +141,218 @@ Test(head_groups, of_a_prediction_are_the_fewest_that_fit_in_few_looks, .timeout
 {
     check(RA_SCHEDULE_DIRECT, predicted_peak);
     check(RA_SCHEDULE_SCAN, predicted_peak);
+}
+
+/* ---- query heads of one key head --------------------------------------------------------------
+ */
+
+static void check_groups(const ra_ring_config *c, int32_t count)
+{
+    int32_t const ratio = c->heads / c->kv_heads;
+    int32_t const first = ra_ring_group_of(c, count, 0).q_count;
+    int32_t const last = ra_ring_group_of(c, count, count - 1).q_count;
+    int32_t heads = 0, keys = 0, sent = 0;
+    for (int32_t g = 0; g < count; ++g) {
+        ra_head_group const of = ra_ring_group_of(c, count, g);
+        cr_assert(of.q_begin == heads && of.kv_begin == keys, "group %d of %d", g, count);
+        cr_assert(first <= of.q_count && of.q_count <= last, "group %d of %d", g, count);
+        heads += of.q_count;
+        cr_assert_eq(of.q_begin / ratio, of.kv_begin);
+        cr_assert_eq((heads - 1) / ratio, of.kv_begin + of.kv_count - 1);
+        cr_assert_eq(of.begins_keys, of.q_begin % ratio == 0);
+        cr_assert_eq(of.ends_keys, heads % ratio == 0);
+        keys += of.ends_keys ? of.kv_count : 0;
+        sent += of.kv_count;
+    }
+    cr_assert(heads == c->heads && keys == c->kv_heads, "%d groups", count);
+    cr_assert_eq(sent, ra_ring_key_heads_sent(c, count), "%d groups", count);
+}
+
+Test(head_groups, have_every_head_once_and_its_keys_with_it)
+{
+    for (int32_t kv = 1; kv <= 5; ++kv)
+        for (int32_t ratio = 1; ratio <= 5; ++ratio) {
+            ra_ring_config c = {.heads = kv * ratio, .kv_heads = kv};
+            for (int32_t count = 0; count <= c.heads + 1; ++count) {
+                bool const divides = count <= c.heads && count % kv == 0;
+                c.linear = RA_LINEAR_CAUSAL;
+                cr_assert_eq(ra_ring_has_groups(&c, count), count >= 1 && count <= kv);
+                c.linear = RA_LINEAR_NONE;
+                cr_assert_eq(ra_ring_has_groups(&c, count), count >= 1 && (count <= kv || divides));
+                if (ra_ring_has_groups(&c, count))
+                    check_groups(&c, count);
+            }
+        }
+}
+
+enum { KEY_HEADS = 2, SHARING = 3, ROUNDS = 7 /* 1 to 64 */ };
+
+static ring_job shared_keys_job(bool backward)
+{
+    ring_job job = ring_job_heads(4, 2048, KEY_HEADS * SHARING, KEY_HEADS, 16, RA_BF16);
+    job.mode = RA_RING_COMM_ONLY;
+    job.config.schedule = RA_SCHEDULE_DIRECT;
+    job.config.comm_buffers = 1;
+    job.config.layout = RA_LAYOUT_CONTIGUOUS;
+    job.config.backward = backward;
+    job.pattern.causal = false;
+    return job;
+}
+
+typedef struct choice {
+    int32_t groups, rounds;
+    int64_t peak_bytes; /* 0: refused */
+    int64_t sent_bytes;
+} choice;
+
+typedef choice choose_function(ring_job *job, int32_t groups, int32_t rounds, int64_t limit);
+
+static choice ring_chooses(ring_job *job, int32_t groups, int32_t rounds, int64_t limit)
+{
+    job->config.head_groups = groups;
+    job->config.rounds = rounds;
+    job->limit_bytes = limit;
+    ring_job_run(job);
+    cr_assert(job->status == RA_OK || job->status == RA_ERR_NO_MEMORY);
+    return (choice){job->info.head_groups, job->info.rounds,
+                    job->status == RA_OK ? job->peak_bytes : 0, job->sent_bytes};
+}
+
+static choice prediction_chooses(ring_job *job, int32_t groups, int32_t rounds, int64_t limit)
+{
+    ra_predict_request request = {.ring = job->config,
+                                  .pattern = &job->pattern,
+                                  .ranks = job->ranks,
+                                  .ranks_per_node = 1,
+                                  .tile_rows = 64,
+                                  .threads = 1,
+                                  .memory_bytes = limit > 0 ? limit : INT64_MAX};
+    ra_prediction p;
+    request.ring.head_groups = groups;
+    request.ring.rounds = rounds;
+    request.ring.tensors_follow = true;
+    cr_assert_eq(ra_predict(&request, &p), RA_OK);
+    choice const made = {p.head_groups, p.rounds,
+                         p.peak_bytes <= request.memory_bytes ? p.peak_bytes : 0,
+                         (int64_t)p.sent_bytes};
+    ra_prediction_fini(&p);
+    return made;
+}
+
+/* Every limit at which some groups in some rounds fit is met, and keys travel once for each head of
+   theirs where that does. */
+static void check_shared_keys(choose_function *choose, bool backward)
+{
+    ring_job job = shared_keys_job(backward);
+    int64_t peaks[SHARING + 1][ROUNDS], once = INT64_MAX, least = INT64_MAX;
+    for (int32_t n = 1; n <= SHARING; ++n)
+        for (int i = 0; i < ROUNDS; ++i) {
+            choice const asked = choose(&job, n * KEY_HEADS, 1 << i, 0);
+            cr_assert(asked.groups == n * KEY_HEADS && asked.rounds == 1 << i);
+            peaks[n][i] = asked.peak_bytes;
+            least = asked.peak_bytes < least ? asked.peak_bytes : least;
+            once = n == 1 && asked.peak_bytes < once ? asked.peak_bytes : once;
+        }
+    cr_assert(least < once, "%lld, %lld", (long long)least, (long long)once);
+    for (int i = 0; i < SHARING * ROUNDS; ++i) {
+        int64_t const limit = peaks[1 + i / ROUNDS][i % ROUNDS];
+        for (int less = 0; less <= 1; ++less) {
+            choice const made = choose(&job, 0, 0, limit - less);
+            cr_expect(made.peak_bytes <= limit - less);
+            cr_expect_eq(made.peak_bytes > 0, limit - less >= least, "limit %lld, least %lld",
+                         (long long)(limit - less), (long long)least);
+            cr_expect(made.peak_bytes == 0 || (made.groups <= KEY_HEADS) == (limit - less >= once),
+                      "limit %lld, %d groups, least %lld in %d", (long long)(limit - less),
+                      made.groups, (long long)once, KEY_HEADS);
+        }
+    }
+    ring_job_free(&job);
+}
+
+Test(head_groups, of_a_ring_share_keys_where_nothing_else_fits, .timeout = 300)
+{
+    check_shared_keys(ring_chooses, false);
+    check_shared_keys(ring_chooses, true);
+}
+
+Test(head_groups, of_a_prediction_share_keys_where_nothing_else_fits, .timeout = 300)
+{
+    check_shared_keys(prediction_chooses, false);
+    check_shared_keys(prediction_chooses, true);
+}
+
+/* Buffers are short down to the last round, whose maps are small beside them. */
+static void check_after_all_rounds(choose_function *choose)
+{
+    ring_job job = ring_job_heads(2, 1024, 2, 1, 256, RA_BF16);
+    ring_job_free(&job);
+    job.mode = RA_RING_COMM_ONLY;
+    job.config.schedule = RA_SCHEDULE_DIRECT;
+    job.config.batch = 16;
+    job.pattern.causal = false;
+    ring_job_take_tensors(&job);
+    choice const before = choose(&job, 1, RA_ROUNDS_MAX / 2, 0);
+    choice const last = choose(&job, 1, RA_ROUNDS_MAX, 0);
+    cr_assert_lt(last.peak_bytes, before.peak_bytes);
+    choice const made = choose(&job, 0, 0, last.peak_bytes);
+    cr_expect(made.groups == 1 && made.rounds == RA_ROUNDS_MAX && made.peak_bytes > 0);
+    choice const split = choose(&job, 0, 0, last.peak_bytes - 1);
+    cr_expect(split.groups == 2 && split.rounds < RA_ROUNDS_MAX && split.peak_bytes > 0,
+              "%d groups, %d rounds, %lld bytes", split.groups, split.rounds,
+              (long long)split.peak_bytes);
+    ring_job_free(&job);
+}
+
+Test(head_groups, share_keys_when_no_number_of_rounds_fits, .timeout = 300)
+{
+    check_after_all_rounds(ring_chooses);
+    check_after_all_rounds(prediction_chooses);
+}
+
+/* [groups]: what so many need, and what rounds could make smaller. */
+typedef struct need {
+    int64_t bytes, buffers;
+} need;
+
+static int64_t needed(const void *context, int32_t groups, int64_t *buffers_out)
+{
+    const need *needs = context;
+    cr_assert_gt(needs[groups].bytes, 0, "%d groups", groups);
+    *buffers_out = needs[groups].buffers;
+    return needs[groups].bytes;
+}
+
+Test(head_groups, are_the_fewest_that_fit_or_those_that_need_least)
+{
+    ra_ring_config c = {.heads = 8, .kv_heads = 2};
+    static const need shrink[9] = {[1] = {90, 20}, [2] = {50, 10}, [4] = {30, 10}, [8] = {20, 10}};
+    static const need grow[9] = {[1] = {90, 0}, [2] = {50, 0}, [4] = {70, 0}, [8] = {60, 0}};
+    cr_expect_eq(ra_ring_choose_groups(&c, needed, shrink, 90, 1, false), 1);
+    cr_expect_eq(ra_ring_choose_groups(&c, needed, shrink, 90, 2, false), 2);
+    cr_expect_eq(ra_ring_choose_groups(&c, needed, shrink, 89, 1, false), 2);
+    cr_expect_eq(ra_ring_choose_groups(&c, needed, shrink, 40, 1, false), 2, "rounds may do");
+    cr_expect_eq(ra_ring_choose_groups(&c, needed, shrink, 40, 1, true), 4);
+    cr_expect_eq(ra_ring_choose_groups(&c, needed, shrink, 39, 1, false), 4, "they cannot");
+    cr_expect_eq(ra_ring_choose_groups(&c, needed, shrink, 20, 1, false), 4, "they may again");
+    cr_expect_eq(ra_ring_choose_groups(&c, needed, shrink, 20, 1, true), 8);
+    cr_expect_eq(ra_ring_choose_groups(&c, needed, shrink, 1, 1, true), 8);
+    cr_expect_eq(ra_ring_choose_groups(&c, needed, grow, 40, 1, true), 2);
+    c.linear = RA_LINEAR_CAUSAL;
+    cr_expect_eq(ra_ring_choose_groups(&c, needed, shrink, 1, 1, true), 2);
+}
+
+Test(head_groups, that_share_keys_send_them_to_each)
+{
+    ring_job job = shared_keys_job(true);
+    int64_t const once = ring_chooses(&job, KEY_HEADS, 1, 0).sent_bytes;
+    int64_t const again = ring_chooses(&job, SHARING * KEY_HEADS, 1, 0).sent_bytes;
+    cr_expect_eq(again, SHARING * once, "%lld, once %lld", (long long)again, (long long)once);
+    cr_expect_eq(prediction_chooses(&job, SHARING * KEY_HEADS, 1, 0).sent_bytes, again);
+    job.ranks = 500; /* more than a prediction follows one by one */
+    int64_t const many = prediction_chooses(&job, KEY_HEADS, 1, 0).sent_bytes;
+    cr_expect_gt(many, once);
+    cr_expect_eq(prediction_chooses(&job, SHARING * KEY_HEADS, 1, 0).sent_bytes, SHARING * many);
+    ring_job_free(&job);
 }
 
 /* ---- what travels ----------------------------------------------------------------------------

@@ -35,7 +35,7 @@ static int draw_job(test_rng *rng, test_pattern *pattern, ring_job *job)
     bool const is_long = test_rng_chance(rng, 0.3);
     int64_t const small = test_rng_between(rng, 1, 256);
     int64_t const seq = is_long ? test_rng_between(rng, 257, 3000) : small;
-    int32_t const ratio = (int32_t)test_rng_between(rng, 1, 2);
+    int32_t const ratio = (int32_t)test_rng_between(rng, 1, 4);
     ra_ring_config *c = &job->config;
     test_pattern_draw(rng, small, pattern);
     if (is_long) {
@@ -54,7 +54,7 @@ static int draw_job(test_rng *rng, test_pattern *pattern, ring_job *job)
     c->layout = (ra_layout_kind)test_rng_between(rng, 0, RA_LAYOUT_AUTO);
     c->schedule = (ra_schedule)test_rng_between(rng, 0, RA_SCHEDULE_AUTO);
     c->comm_buffers = (int)test_rng_between(rng, 0, 2);
-    c->head_groups = (int32_t)test_rng_between(rng, 1, c->kv_heads);
+    c->head_groups = ring_job_draw_groups(rng, c);
     c->backward = test_rng_chance(rng, 0.5);
     c->dense_mask = test_rng_chance(rng, 0.3);
     if (c->schedule != RA_SCHEDULE_RING && test_rng_chance(rng, 0.4))

@@ -52,6 +52,15 @@ void job_draw_pattern(test_rng *rng, int seq, job_text *job)
     }
 }
 
+void job_draw_heads(test_rng *rng, bool is_linear, job_text *job)
+{
+    int const kv_heads = job_between(rng, 1, 4), ratio = job_between(rng, 1, 3);
+    bool const shares = test_rng_chance(rng, 0.5) && !is_linear;
+    job_add(job, " --set shape.kv_heads=%d --set shape.heads=%d --set ring.head_groups=%d",
+            kv_heads, kv_heads * ratio,
+            shares ? kv_heads * job_between(rng, 1, ratio) : job_between(rng, 1, kv_heads));
+}
+
 void job_draw_ring(test_rng *rng, bool may_share, job_text *job)
 {
     const char *const schedule = may_share ? ONE_OF(rng, "auto", "ring", "direct", "shared")

@@ -17,7 +17,14 @@ Test(config_check, contradictions_between_keys_are_refused_at_one_of_them)
     REFUSES("pattern: {dilated: {heads: grouped}}\n", "no effect");
     REFUSES("pattern: {blocks: {size: 16}}\n", "pattern.blocks.kind");
     REFUSES("pattern: {blocks: {kind: list}}\n", "--input");
-    REFUSES("ring: {head_groups: 9}\n", "ring.head_groups", "1 to 8");
+    REFUSES("ring: {head_groups: 9}\n", "ring.head_groups", "9 groups of 8 heads", "1 to 8");
+    REFUSES("shape: {heads: 8, kv_heads: 2}\nring: {head_groups: 5}\n", "ring.head_groups",
+            "5 groups of 8 heads, 2 for keys", "1 to 2, or a multiple of that up to 8");
+    REFUSES("shape: {heads: 8, kv_heads: 2}\nring: {head_groups: 16}\n", "ring.head_groups",
+            "multiple");
+    REFUSES("shape: {heads: 8, kv_heads: 2}\nring: {head_groups: 4}\n"
+            "attention: {kind: linear}\n",
+            "ring.head_groups", "linear attention takes at most shape.kv_heads");
     REFUSES("shape: {seq: 2000000000, batch: 1000000}\n", "too large", "below 2^57");
     REFUSES("shape: {seq: 1000000000, heads: 16, head_dim: 16}\n"
             "pattern: {causal: true, window: {left: 1023}}\n",

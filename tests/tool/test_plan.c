@@ -200,7 +200,7 @@ Test(plan, gives_a_limit_that_chosen_head_groups_keep_with_verification)
         char line[1500];
         if (ranks > 1 && !command_has_mpi())
             return;
-        snprintf(line, sizeof(line), "plan --ranks %d " SHAPE "%s --set ring.head_groups=2", ranks,
+        snprintf(line, sizeof(line), "plan --ranks %d " SHAPE "%s --set ring.head_groups=4", ranks,
                  job);
         json_t *plan = plan_point_of(0, line);
         long long const peak = integer(plan, "peak_bytes");
@@ -208,7 +208,7 @@ Test(plan, gives_a_limit_that_chosen_head_groups_keep_with_verification)
         snprintf(line, sizeof(line), "run " SHAPE "%s --set memory.limit=%lld", job, peak);
         json_t *run = plan_point_of(ranks > 1 ? ranks : 0, line);
         cr_expect_eq(integer(run, "peak_bytes"), peak);
-        cr_expect_eq(integer(run, "head_groups"), 2);
+        cr_expect_eq(integer(run, "head_groups"), 4);
         cr_expect(json_is_object(member(run, "error")), "not verified");
         json_decref(run);
         /* A byte less is refused before anything is computed, in one line. */
@@ -765,7 +765,7 @@ Test(plan, head_groups_leave_room_for_scores)
     json_t *const plan = plan_point_of(0, "plan --longest " SHAPE
                                           "--set attention.kind=standard --set memory.limit=3MiB");
     long long const longest = integer(plan, "longest_seq");
-    cr_expect_eq(integer(plan, "longest_head_groups"), 2);
+    cr_expect_eq(integer(plan, "longest_head_groups"), 4);
     json_decref(plan);
     for (int more = 0; more < 2; more++) {
         snprintf(line, sizeof(line),

@@ -32,15 +32,14 @@ static bool tests_all(void)
 /* Small ones: kernels are emulated. Idle bytes of a pool have no formula, so it is off. */
 static void draw_job(test_rng *rng, int ranks, job_text *job)
 {
-    int const kv_heads = job_between(rng, 1, 3), seq = job_between(rng, 100, 700);
+    int const seq = job_between(rng, 100, 700);
     *job = (job_text){.used = 0};
     job_add(job, " --set compute.backend=cuda --set memory.pool.mode=%s --set job.repeat=%d",
             ranks == 0 ? ONE_OF(rng, "off", "off", "driver") : "off", job_between(rng, 1, 2));
-    job_add(job, " --set shape.seq=%d --set shape.kv_heads=%d --set shape.heads=%d", seq, kv_heads,
-            kv_heads * job_between(rng, 1, 2));
+    job_draw_heads(rng, false, job);
+    job_add(job, " --set shape.seq=%d", seq);
     job_add(job, " --set shape.batch=%d --set shape.head_dim=%d --set shape.dtype=%s",
             job_between(rng, 1, 2), job_between(rng, 4, 40), ONE_OF(rng, "f32", "f16", "bf16"));
-    job_add(job, " --set ring.head_groups=%d", job_between(rng, 1, kv_heads));
     job_draw_pattern(rng, seq, job);
     if (test_rng_chance(rng, 0.25))
         job_add(job, " --set attention.mask=dense_blocks");
@@ -118,6 +117,21 @@ Test(plan_device, jobs_take_what_plan_says_of_both_memories)
         int const ranks = i < several && command_has_mpi() ? 2 + i % 3 : 0;
         draw_job(&rng, ranks, &job);
         compare(ranks, &job);
+    }
+}
+
+/* Gradients of keys are sums then, where a kernel stores those of a group alone. */
+Test(plan_device, gradients_of_keys_that_head_groups_share_take_what_plan_says)
+{
+    static const int groups[] = {1, 2, 4};
+    for (int i = 0; i < 3; i++) {
+        job_text job = {.used = 0};
+        job_add(&job,
+                " --set compute.backend=cuda --set memory.pool.mode=off --set shape.seq=90 "
+                "--set shape.heads=4 --set shape.kv_heads=1 --set shape.head_dim=16 "
+                "--set shape.dtype=bf16 --set ring.head_groups=%d --backward",
+                groups[i]);
+        compare(0, &job);
     }
 }
 

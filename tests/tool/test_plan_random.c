@@ -23,7 +23,6 @@ static const char *draw_kind(test_rng *rng, bool has_blas)
 /* With the pool off all that there is has a formula; the cache may be on. */
 static void draw_job(test_rng *rng, int ranks, bool has_blas, const char *pool, job_text *job)
 {
-    int const kv_heads = job_between(rng, 1, 4);
     const char *attention = draw_kind(rng, has_blas);
     bool backward = test_rng_chance(rng, 0.5);
     bool const is_short = strcmp(attention, "standard") == 0 || test_rng_chance(rng, 0.5);
@@ -31,12 +30,10 @@ static void draw_job(test_rng *rng, int ranks, bool has_blas, const char *pool, 
     *job = (job_text){.used = 0};
     job_add(job, " --set memory.pool.mode=%s --set compute.threads=%d --set job.repeat=%d", pool,
             job_between(rng, 1, 2), job_between(rng, 1, 3));
-    job_add(job, " --set shape.seq=%d --set shape.kv_heads=%d --set shape.heads=%d", seq, kv_heads,
-            kv_heads * job_between(rng, 1, 2));
+    job_draw_heads(rng, strncmp(attention, "linear", 6) == 0, job);
+    job_add(job, " --set shape.seq=%d --set attention.kind=%s", seq, attention);
     job_add(job, " --set shape.batch=%d --set shape.head_dim=%d --set shape.dtype=%s",
             job_between(rng, 1, 2), job_between(rng, 4, 80), ONE_OF(rng, "f32", "f16", "bf16"));
-    job_add(job, " --set ring.head_groups=%d --set attention.kind=%s",
-            job_between(rng, 1, kv_heads), attention);
     if (strcmp(attention, "flash") == 0 || strcmp(attention, "standard") == 0) {
         job_draw_pattern(rng, seq, job);
         if (test_rng_chance(rng, 0.25))
