@@ -52,6 +52,7 @@ typedef struct ra_map_size {
 typedef struct ra_map_sum {
     int64_t bytes, kept_bytes, count; /* of those with keys: as the pool and the cache round them */
     int64_t copy_bytes;               /* on a GPU, of all */
+    int64_t unit_bytes;               /* by which a byte more of each may round, of all */
     int64_t empty_bytes, empty_kept_bytes, empty_count; /* bytes: of one */
 } ra_map_sum;
 

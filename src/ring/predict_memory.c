@@ -67,7 +67,9 @@ void ra_predict_add_map(const ra_predict_job *job, const ra_map_size *map, ra_ma
 {
     int64_t const bytes =
         ra_predict_round_host(job, map->bytes) + ra_predict_round_host(job, map->mask_bytes);
-    sum->copy_bytes += ra_predict_round(job, map->bytes + map->mask_bytes);
+    int64_t const copied = ra_predict_round(job, map->bytes + map->mask_bytes);
+    sum->copy_bytes += copied;
+    sum->unit_bytes += ra_predict_round(job, copied + 1) - copied;
     if (map->is_empty) {
         sum->empty_bytes = bytes;
         sum->empty_kept_bytes = map->kept_bytes;
@@ -84,6 +86,7 @@ static void add_sum(const ra_map_sum *from, ra_map_sum *to)
     to->bytes += from->bytes;
     to->kept_bytes += from->kept_bytes;
     to->copy_bytes += from->copy_bytes;
+    to->unit_bytes += from->unit_bytes;
     to->count += from->count;
     to->empty_count += from->empty_count;
     if (from->empty_count > 0) {
@@ -141,16 +144,20 @@ void ra_predict_add_plan(const ra_predict_job *job, const ra_predict_plan *plan,
 int64_t ra_predict_more_plans_bytes(const ra_predict_job *job, const ra_predict_plan *plan,
                                     int rank, int32_t count)
 {
-    ra_predict_bytes one = {0};
-    int64_t maps = 0;
+    ra_predict_bytes one = {0}, steps = {0};
+    ra_map_sum maps = {0};
     if (count == 1)
         return 0;
     ra_predict_add_plan(job, plan, rank, true, &one);
-    for (int s = 0; s < job->step_count; ++s)
-        maps += 1 + plan->steps[s].part_maps.count + plan->steps[s].part_maps.empty_count;
-    int64_t const bytes = job->request->on_device ? one.map_copies : one.maps + one.cached;
-    return ra_ring_more_map_bytes(job->pattern, count, bytes, maps * ra_predict_round(job, 1)) +
-           (job->request->on_device ? 0 : (count - 1) * one.plans);
+    for (int s = 0; s < job->step_count; ++s) {
+        ra_predict_add_map(job, &plan->steps[s].map, &maps);
+        add_sum(&plan->steps[s].part_maps, &maps);
+    }
+    ra_predict_add_chunk_steps(job, plan, &steps);
+    int64_t const bytes =
+        job->request->on_device ? one.map_copies - steps.map_copies : one.maps + one.cached;
+    int64_t const each = job->request->on_device ? steps.map_copies : one.plans;
+    return ra_ring_more_map_bytes(job->pattern, count, bytes, maps.unit_bytes) + (count - 1) * each;
 }
 
 bool ra_predict_evicts(const ra_predict_job *job, const ra_predict_bytes *b)

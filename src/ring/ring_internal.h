@@ -249,7 +249,7 @@ int32_t ra_ring_fewest_groups(const ra_ring_config *config, const ra_pattern *pa
 /*
  * Most that tile maps of so many groups take, each of which has its own, beyond those of all heads,
  * of so many bytes: a layer lies in the map of every group that has one of its heads, and every map
- * has an end and is rounded: `unit_bytes` is that of each map, summed.
+ * has an end and is rounded: `unit_bytes` is what a byte more of each map would take, summed.
  */
 int64_t ra_ring_more_map_bytes(const ra_pattern *pattern, int32_t groups, int64_t map_bytes,
                                int64_t unit_bytes);

@@ -95,7 +95,7 @@ static int64_t more_plan_bytes(const ra_ring *ring, int32_t count, const ra_plan
                      (size_t)(count - 1) * one);
 }
 
-/* Likewise of maps, where kernels read them. */
+/* Likewise of maps and steps of chunks, where kernels read them. */
 static int64_t more_map_bytes(const ra_ring *ring, int32_t count, const ra_plan *whole)
 {
     size_t bytes = 0, units = 0;
@@ -104,10 +104,12 @@ static int64_t more_map_bytes(const ra_ring *ring, int32_t count, const ra_plan 
         return 0;
     for (int s = 0; s < whole->step_count; ++s)
         for (int i = 0; (map = map_of(whole, s, i)) != NULL; ++i) {
-            bytes += ra_pool_round(ring->pool, (size_t)map->bytes);
-            units += ra_pool_round(ring->pool, 1);
+            size_t const taken = ra_pool_round(ring->pool, (size_t)map->bytes);
+            bytes += taken;
+            units += map->layers != NULL ? ra_pool_round(ring->pool, taken + 1) - taken : 0;
         }
-    return ra_ring_more_map_bytes(ring->pattern, count, (int64_t)bytes, (int64_t)units);
+    return ra_ring_more_map_bytes(ring->pattern, count, (int64_t)bytes, (int64_t)units) +
+           (count - 1) * (int64_t)ra_pool_round(ring->pool, whole->chunk_steps.bytes);
 }
 
 /* A ring with a plan of all heads, as it looks for groups. */

@@ -85,23 +85,15 @@ static void check(ra_schedule schedule, peak_function *peak_of)
 
 /* Groups with plans of their own: a layer of a dilated pattern is in the maps of several, which
    together take more than the map of all heads, here as much as what groups save. */
-static void check_plans_by_group(peak_function *peak_of, int64_t (*peak_or_0)(ring_job *job))
+static void check_plans_by_group(ring_job job, peak_function *peak_of,
+                                 int64_t (*peak_or_0)(ring_job *job))
 {
-    enum { N = 2048, H = 8, LIMITS = 24 };
-    static const int64_t segments[] = {N}, rates[] = {2};
-    ring_job job = ring_job_heads(2, N, H, H, 8, RA_F16);
-    job.config.schedule = RA_SCHEDULE_DIRECT;
-    job.config.comm_buffers = 1;
-    job.config.rounds = 1;
-    job.config.tensors_follow = true;
-    job.pattern.segments = segments;
-    job.pattern.rates = rates;
-    job.pattern.branch_count = 1;
-    job.pattern.blocks_kind = RA_BLOCKS_RANDOM;
-    job.pattern.block_size = 8;
-    job.pattern.block_density = 0.5;
+    enum { LIMITS = 24 };
     int32_t groups;
-    int64_t const most = peak_of(&job, 1, 0, &groups), least = peak_of(&job, H, 0, &groups);
+    job.config.schedule = RA_SCHEDULE_DIRECT;
+    job.config.rounds = 1;
+    int64_t const most = peak_of(&job, 1, 0, &groups);
+    int64_t const least = peak_of(&job, job.config.heads, 0, &groups);
     job.config.head_groups = 0;
     cr_assert_lt(least, most);
     for (int i = 0; i <= LIMITS; i++) {
@@ -125,10 +117,45 @@ static int64_t predicted_peak_of(ring_job *job)
     return predicted_peak(job, 0, job->limit_bytes, &groups);
 }
 
-Test(head_groups, with_plans_of_their_own_fit_wherever_most_of_them_do)
+/* Heads of one dilated branch, and random blocks. */
+static ring_job blocks_job(void)
 {
-    check_plans_by_group(ring_peak, ring_peak_or_0);
-    check_plans_by_group(predicted_peak, predicted_peak_of);
+    enum { N = 2048 };
+    static const int64_t segments[] = {N}, rates[] = {2};
+    ring_job job = ring_job_heads(2, N, 8, 8, 8, RA_F16);
+    job.config.comm_buffers = 1;
+    job.pattern.segments = segments;
+    job.pattern.rates = rates;
+    job.pattern.branch_count = 1;
+    job.pattern.blocks_kind = RA_BLOCKS_RANDOM;
+    job.pattern.block_size = 8;
+    job.pattern.block_density = 0.5;
+    return job;
+}
+
+/* Each head has a branch: maps of whole pages, and steps of chunks, in every group. */
+static ring_job pages_job(void)
+{
+    enum { N = 1 << 16 };
+    static const int64_t segments[] = {N, N, N, N, N, N, N, N};
+    static const int64_t rates[] = {1, 1, 1, 1, 1, 1, 1, 1};
+    ring_job job = ring_job_heads(2, N, 8, 8, 2, RA_F32);
+    job.mode = RA_RING_COMM_ONLY;
+    job.pattern.causal = false;
+    job.pattern.segments = segments;
+    job.pattern.rates = rates;
+    job.pattern.branch_count = 8;
+    job.pattern.dilated_heads = RA_HEADS_GROUPED;
+    job.pattern.window_left = job.pattern.window_right = 64;
+    return job;
+}
+
+Test(head_groups, with_plans_of_their_own_fit_wherever_most_of_them_do, .timeout = 300)
+{
+    check_plans_by_group(blocks_job(), ring_peak, ring_peak_or_0);
+    check_plans_by_group(blocks_job(), predicted_peak, predicted_peak_of);
+    check_plans_by_group(pages_job(), ring_peak, ring_peak_or_0);
+    check_plans_by_group(pages_job(), predicted_peak, predicted_peak_of);
 }
 
 Test(head_groups, of_a_ring_are_the_fewest_that_fit_in_few_looks, .timeout = 600)
