@@ -87,21 +87,9 @@ static ra_status share_decision(ra_ring *ring, const char *operation, ra_status 
     return sent != RA_OK ? sent : (ra_status)d.status;
 }
 
-/* Auto goes by what will be sent: `hosts` are the future teams, or NULL. */
-static ra_status choose_layout(ra_ring *ring, const int *hosts)
-{
-    ra_teams teams;
-    ra_status status = ra_teams_init(ra_comm_size(ring->comm), hosts, ring->host_pool, &teams);
-    if (status != RA_OK)
-        return status;
-    status = ra_layout_choose(ring->pattern, &teams, ring->config.schedule == RA_SCHEDULE_RING,
-                              ring->comm, ring->host_pool, &ring->layout);
-    ra_teams_fini(ring->host_pool, &teams);
-    return status;
-}
-
-/* Rank 0 resolves auto for all; any other layout all ranks make at once. */
-static ra_status settle_layout(ra_ring *ring, const int *hosts)
+/* Rank 0 resolves auto for all, by what teams will send; any other layout all ranks make at once.
+ */
+static ra_status settle_layout(ra_ring *ring)
 {
     int const ranks = ra_comm_size(ring->comm);
     int kind = ring->config.layout;
@@ -110,7 +98,9 @@ static ra_status settle_layout(ra_ring *ring, const int *hosts)
         kind = RA_LAYOUT_CONTIGUOUS;
     if (kind == RA_LAYOUT_AUTO) {
         if (ra_comm_rank(ring->comm) == 0) {
-            status = choose_layout(ring, hosts);
+            status = ra_layout_choose(ring->pattern, &ring->teams,
+                                      ring->config.schedule == RA_SCHEDULE_RING, ring->comm,
+                                      ring->host_pool, &ring->layout);
             kind = ring->layout.kind;
         }
         status = share_decision(ring, "layout", status, &kind);
@@ -141,15 +131,11 @@ static ra_status make_teams(ra_ring *ring, const int *hosts)
         ring, ra_teams_init(ra_comm_size(ring->comm), hosts, ring->host_pool, &ring->teams));
 }
 
-/* *shared_out: whether ranks of a host are teams now, and their keys have a window. */
+/* *shared_out: whether ranks of a host are teams, and their keys have a window. */
 static ra_status try_sharing(ra_ring *ring, bool *shared_out)
 {
     const ra_ring_config *c = &ring->config;
-    *shared_out = false;
-    ra_status status = make_teams(ring, ra_comm_hosts(ring->comm));
-    if (status != RA_OK)
-        return status;
-    status = RA_ERR_UNSUPPORTED; /* no host has two ranks */
+    ra_status status = RA_ERR_UNSUPPORTED; /* no host has two ranks */
     if (ring->teams.largest > 1) {
         ring->schedule = RA_SCHEDULE_SHARED;
         status = ra_shared_take(ring, RA_OK, RA_MEM_QKV,
@@ -171,10 +157,11 @@ static ra_status settle_without_sharing(ra_ring *ring)
         ra_log(RA_LOG_WARNING,
                "schedule %s: no two ranks are on one host and see each other's memory: %s",
                ra_schedule_name(ring->config.schedule), asked ? "taking direct" : "keys are sent");
-    if (ring->config.layout != RA_LAYOUT_AUTO || !had_teams)
-        return RA_OK;
+    ra_status const status = make_teams(ring, NULL);
+    if (status != RA_OK || ring->config.layout != RA_LAYOUT_AUTO || !had_teams)
+        return status;
     ra_layout_fini(ring->host_pool, &ring->layout);
-    return settle_layout(ring, NULL);
+    return settle_layout(ring);
 }
 
 static ra_status refuse_sharing(const ra_ring *ring)
@@ -197,7 +184,9 @@ static ra_status settle_schedule(ra_ring *ring)
     bool shared = false;
     if (asked == RA_SCHEDULE_SHARED && !alone && !reaches)
         return refuse_sharing(ring);
-    ra_status status = settle_layout(ring, may_share ? ra_comm_hosts(ring->comm) : NULL);
+    ra_status status = make_teams(ring, may_share ? ra_comm_hosts(ring->comm) : NULL);
+    if (status == RA_OK)
+        status = settle_layout(ring);
     if (status == RA_OK && may_share)
         status = try_sharing(ring, &shared);
     if (status == RA_OK && may_share && !shared)
@@ -207,7 +196,7 @@ static ra_status settle_schedule(ra_ring *ring)
     ring->schedule = asked == RA_SCHEDULE_RING ? RA_SCHEDULE_RING : RA_SCHEDULE_DIRECT;
     if (asked == RA_SCHEDULE_AUTO && !alone)
         status = settle_sending(ring);
-    return status != RA_OK ? status : make_teams(ring, NULL);
+    return status;
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */
