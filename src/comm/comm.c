@@ -357,6 +357,21 @@ ra_status ra_comm_broadcast(ra_comm *comm, const char *operation, int root, void
     return break_if_failed(comm, status);
 }
 
+ra_status ra_comm_host_broadcast(ra_comm *comm, const char *operation, void *data, size_t bytes)
+{
+    char other[64];
+    ra_status status = RA_OK;
+    RA_ASSERT(bytes <= sizeof(other));
+    for (int rank = 0, host = 0; rank < comm->size && status == RA_OK; rank++) {
+        if (comm->hosts[rank] != host)
+            continue; /* not the first rank of the next host */
+        bool const is_own = host++ == comm->hosts[comm->rank];
+        memcpy(other, data, bytes);
+        status = ra_comm_broadcast(comm, operation, rank, is_own ? data : other, bytes);
+    }
+    return status;
+}
+
 ra_status ra_comm_reduce(ra_comm *comm, const char *operation, ra_number number, ra_reduce reduce,
                          void *values, int count)
 {

@@ -159,22 +159,6 @@ static ra_status agree(ra_comm *comm, ra_status mine)
     return worst == INT_MAX ? RA_ERR_NO_MEMORY : (ra_status)worst;
 }
 
-/* Every host's first rank invites, host by host; `mine` becomes this rank's host's. */
-static ra_status exchange_invitations(ra_comm *comm, invitation *mine)
-{
-    ra_status status = RA_OK;
-    for (int rank = 0, host = 0; rank < comm->size && status == RA_OK; rank++) {
-        if (comm->hosts[rank] != host)
-            continue; /* not the first rank of the next host */
-        invitation invite = *mine;
-        status = ra_comm_broadcast(comm, "making a window", rank, &invite, sizeof(invite));
-        if (host == comm->hosts[comm->rank])
-            *mine = invite;
-        host++;
-    }
-    return status;
-}
-
 ra_status ra_window_create(ra_comm *comm, size_t bytes, ra_window *window_out)
 {
     ra_window window = {.bytes = bytes, .member_count = ra_comm_local_size(comm)};
@@ -187,7 +171,7 @@ ra_status ra_window_create(ra_comm *comm, size_t bytes, ra_window *window_out)
     bool const first = ra_hosts_place(comm->hosts, comm->rank) == 0;
     if (first)
         mine = take(comm, &window, &file, &invite);
-    ra_status status = exchange_invitations(comm, &invite);
+    ra_status status = ra_comm_host_broadcast(comm, "making a window", &invite, sizeof(invite));
     if (status == RA_OK) {
         if (!first)
             mine = find(&invite, &file);

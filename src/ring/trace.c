@@ -117,31 +117,10 @@ void ra_trace_destroy(ra_trace *trace)
     free(trace);
 }
 
-/* How far the clock of this rank's host is ahead of rank 0's, as measured by its first rank. */
-static ra_status agree_on_shift(ra_comm *comm, const char *operation, int64_t mine_ns,
-                                int64_t *shift_ns_out)
-{
-    const int *const hosts = ra_comm_hosts(comm);
-    int const own = hosts[ra_comm_rank(comm)];
-    *shift_ns_out = 0;
-    for (int rank = 1, host = 1; rank < ra_comm_size(comm); ++rank) {
-        int64_t shift_ns = mine_ns;
-        if (hosts[rank] != host)
-            continue; /* hosts count in the order of their first ranks */
-        ra_status const status =
-            ra_comm_broadcast(comm, operation, rank, &shift_ns, sizeof(shift_ns));
-        if (status != RA_OK)
-            return status;
-        if (host++ == own)
-            *shift_ns_out = shift_ns;
-    }
-    return RA_OK;
-}
-
 ra_status ra_trace_align(ra_trace *trace, ra_comm *comm)
 {
     static const char operation[] = "agreeing on the trace's clock";
-    int64_t mine[ALIGN_ROUNDS], first[ALIGN_ROUNDS], shift_ns = 0;
+    int64_t mine[ALIGN_ROUNDS], first[ALIGN_ROUNDS];
     ra_status status = RA_OK;
     for (int i = 0; i < ALIGN_ROUNDS && status == RA_OK; ++i) {
         status = ra_comm_barrier(comm, operation);
@@ -156,7 +135,9 @@ ra_status ra_trace_align(ra_trace *trace, ra_comm *comm)
     for (int i = 0; i < ALIGN_ROUNDS; ++i)
         mine[i] -= first[i];
     qsort(mine, ALIGN_ROUNDS, sizeof(mine[0]), ra_compare_i64);
-    status = agree_on_shift(comm, operation, mine[ALIGN_ROUNDS / 2], &shift_ns);
+    /* How far the clock of this rank's host is ahead of rank 0's, as its first rank has it. */
+    int64_t shift_ns = mine[ALIGN_ROUNDS / 2];
+    status = ra_comm_host_broadcast(comm, operation, &shift_ns, sizeof(shift_ns));
     trace->origin_ns += shift_ns;
     return status;
 }
