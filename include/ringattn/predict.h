@@ -12,8 +12,8 @@
  * A job of up to RA_PREDICT_RANKS_ALL ranks is counted rank by rank. Of more ranks a sample is
  * counted: the first, the last and a few between, and of long shards evenly spread chunks of
  * queries. Live pairs and the imbalance are of all ranks, by looks at evenly spread parts of long
- * pieces of rows; with layout `striped`, of sampled ranks. Random blocks are drawn and counted up to
- * RA_PREDICT_VISITS visits; beyond, counts are expected values. If there is no formula for these
+ * pieces of rows; with layout `striped`, of sampled ranks. Random blocks are drawn and counted up
+ * to RA_PREDICT_VISITS visits; beyond, counts are expected values. If there is no formula for these
  * (ra_predict), blocks are drawn up to RA_PREDICT_DRAWN_ROWS rows of them. After a sample or an
  * expected value ra_prediction.counted is false.
  * SPDX-License-Identifier: BSD-3-Clause
