@@ -58,6 +58,8 @@ static void load_backward_tile(backward_head *f, const ra_tile *tile)
 {
     const backward_scratch *s = &f->scratch;
     int32_t const rows = panel_rows(tile->q_count);
+    prefetch_tile(f->q, tile, f->dim);
+    prefetch_tile(f->dout, tile, f->dim);
     memset(s->dq, 0, sizeof(float) * (size_t)(rows * f->dim_pad));
     for (int32_t a = 0; a < rows; ++a) {
         int64_t const row = a < tile->q_count ? tile_row(tile, a) : -1;
@@ -81,6 +83,7 @@ static void add_tile_dq(const backward_head *f)
     const ra_tile *tile = f->tile;
     const backward_scratch *s = &f->scratch;
     vec const scale = vec_splat(f->step->shape.scale);
+    prefetch_tile(f->dq, tile, f->dim);
     for (int32_t a = 0; a < tile->q_count; a += LANES) {
         int32_t const rows = ra_hd_min(LANES, tile->q_count - a);
         panel_to_rows(s->dq + panel_offset(a, f->dim_pad), f->dim_pad, scale, s->rows);
@@ -151,9 +154,9 @@ static bool in_share(const backward_head *f, const ra_run *run, int32_t b)
 static void backward_tile(backward_head *f, const ra_tilemap *map, uint32_t index)
 {
     const ra_tile *tile = &map->tiles[index];
+    const ra_run *const run_end = map->runs + tile[1].run_begin;
     bool loaded = false; /* packed at the first keys of the share, if there are any */
-    for (uint32_t r = tile->run_begin; r < map->tiles[index + 1].run_begin; ++r) {
-        const ra_run *run = &map->runs[r];
+    for (const ra_run *run = map->runs + tile->run_begin; run < run_end; ++run) {
         ra_run_band const band = ra_run_band_of(run, tile->q_count);
         ra_run_keys const seen = ra_run_band_seen(band, 0, tile->q_count, 0, run->k_count);
         for (int32_t b = seen.begin, end; b < seen.end; b = end) {
@@ -166,7 +169,10 @@ static void backward_tile(backward_head *f, const ra_tilemap *map, uint32_t inde
             if (!loaded)
                 load_backward_tile(f, tile);
             loaded = true;
-            key_block block = {.begin = b, .end = end, .band = band};
+            /* Keys of other threads' shares are not left out of what is asked for. */
+            next_keys const ahead = keys_after(run, run_end, end, seen.end, tile->q_count);
+            key_block block = {
+                .begin = b, .end = end, .band = band, .ahead = some_keys(ahead, 0, RA_KEY_BLOCK)};
             backward_block(f, run, &block);
         }
     }

@@ -181,20 +181,6 @@ RA_INLINE void add_vecs(int vecs, const vec *from, float factor, int32_t dims, f
     add_row(values, dims, to);
 }
 
-/* Bring dims [d, d + dims) of keys [b, b + keys) of a run, if it has them, to a cache. */
-RA_INLINE void prefetch_keys(head_view view, const ra_run *run, int64_t b, int32_t keys, int32_t d,
-                             int32_t dims)
-{
-    enum { LINE = 64, SECOND_CACHE = 2 };
-    int64_t const element = (int64_t)ra_dtype_bytes(view.dtype);
-    int64_t const end = ra_min_i64(b + keys, run->k_count);
-    for (; b < end; ++b) {
-        const char *row = run_row(view, run, b);
-        for (int64_t at = d * element; at < (d + dims) * element; at += LINE)
-            __builtin_prefetch(row + at, 0, SECOND_CACHE);
-    }
-}
-
 /* Dims [d, d + dims) of the gradient of key k of a block, over the queries that see it. */
 static void fold_key_live(const backward_head *f, const ra_run *run, const key_block *block,
                           const fold_sum *fold, int32_t k, int32_t d)
@@ -241,8 +227,8 @@ RA_INLINE void fold_keys(int vecs, bool pairs, const backward_head *f, const ra_
     ra_run_queries const seeing = ra_run_band_seeing(block->band, q_count, b, b + keys);
     vec sums[PRODUCT_ROWS][PRODUCT_VECS] = {0};
     /* What a block reads and adds to has left the caches since the last tile. */
-    prefetch_keys(fold->gradient, run, b, PRODUCT_ROWS, d, dims);
-    prefetch_keys(fold->ahead, run, (int64_t)b + RA_KEY_BLOCK, PRODUCT_ROWS, d, dims);
+    prefetch_keys(fold->gradient, (next_keys){run, b, b + keys}, d, dims);
+    prefetch_keys(fold->ahead, some_keys(block->ahead, k, PRODUCT_ROWS), d, dims);
     for (int32_t a0 = seeing.begin / PANEL * PANEL; a0 < seeing.end; a0 += PANEL)
         fold_panel(vecs, pairs, fold, a0, ra_hd_min(PANEL, q_count - a0), k, d, sums);
 #pragma GCC unroll 8
@@ -263,8 +249,8 @@ static void fold_keys_amx(const backward_head *f, const ra_run *run, const key_b
     int32_t const dims = ra_hd_min(PANEL, f->dim - d), q_count = f->tile->q_count;
     ra_run_queries const seeing = ra_run_band_seeing(block->band, q_count, b, b + keys);
     float sums[AMX_SIDE * PANEL] __attribute__((aligned(64)));
-    prefetch_keys(fold->gradient, run, b, AMX_SIDE, d, dims);
-    prefetch_keys(fold->ahead, run, (int64_t)b + RA_KEY_BLOCK, AMX_SIDE, d, dims);
+    prefetch_keys(fold->gradient, (next_keys){run, b, b + keys}, d, dims);
+    prefetch_keys(fold->ahead, some_keys(block->ahead, k, AMX_SIDE), d, dims);
     amx_clear();
     for (int32_t a0 = seeing.begin / PANEL * PANEL; a0 < seeing.end; a0 += PANEL)
         amx_add(fold->weight + (int64_t)(a0 / PANEL) * WEIGHT_PANEL + k * PANEL, PANEL,

@@ -72,8 +72,7 @@ static float row_factor(float sum)
     return sum == 0 ? 0 : 1.0f / sum;
 }
 
-/* Store a finished row: out, lse, and delta from the unrounded out. Without a key that is 0, and in
-   dilated patterns most rows have none. */
+/* Store a finished row: out, lse, and delta from the unrounded out, 0 without a key. */
 static void store_row_output(const forward_head *f, int64_t row, const float *values, float top,
                              float sum)
 {
@@ -90,6 +89,9 @@ static void store_tile_output(const forward_head *f)
 {
     const ra_tile *tile = f->tile;
     const forward_scratch *s = &f->scratch;
+    prefetch_tile(f->out, tile, f->dim);
+    if (f->delta != NULL)
+        prefetch_tile(f->dout, tile, f->dim);
     for (int32_t a = 0; a < tile->q_count; a += LANES) {
         int32_t const rows = ra_hd_min(LANES, tile->q_count - a);
         vec factors = {0};
@@ -114,6 +116,7 @@ static void forward_tile_place(forward_head *f, uint32_t index)
 
 static void forward_tile_load(forward_head *f)
 {
+    prefetch_tile(f->q, f->tile, f->dim);
     f->has_floats = false;
     f->has_pairs = f->pairs_wanted && pairs_suit(f->run, f->run_end) && load_query_pairs(f);
     if (f->tiles_begin)
@@ -153,6 +156,7 @@ static void forward_tiles(forward_head *tiles, int32_t count)
 {
     for (forward_head *first; (first = first_in_line(tiles, count)) != NULL;) {
         packed_keys packed = forward_next(first);
+        forward_look_ahead(first, count, &packed);
         for (int32_t i = 0; i < count; ++i) {
             if (!forward_has_keys(&tiles[i]))
                 continue;
@@ -178,22 +182,34 @@ static void begin_state_rows(const forward_head *f, int64_t begin, int64_t end)
     }
 }
 
-/* Write the output of rows from their state; rows without state have no key. */
-static void store_rows_output(const forward_head *f, int64_t begin, int64_t end)
+/* Write the output of rows from their state. */
+static void store_state_output(const forward_head *f, int64_t begin, int64_t end)
 {
     float *values = f->scratch.rows;
-    memset(values, 0, sizeof(float) * (size_t)f->dim);
     for (int64_t row = begin; row < end; ++row) {
-        float top = -INFINITY, sum = 0;
-        if (f->acc != NULL) {
-            int64_t const at = row - f->turn.state_row;
-            top = f->top[at];
-            sum = f->sum[at];
-            float const factor = row_factor(sum);
-            for (int32_t d = 0; d < f->dim; ++d)
-                values[d] = f->acc[at * f->dim + d] * factor;
-        }
-        store_row_output(f, row, values, top, sum);
+        int64_t const at = row - f->turn.state_row;
+        float const factor = row_factor(f->sum[at]);
+        for (int32_t d = 0; d < f->dim; ++d)
+            values[d] = f->acc[at * f->dim + d] * factor;
+        store_row_output(f, row, values, f->top[at], f->sum[at]);
+    }
+}
+
+/* Rows without state have no key, and become 0, whose bits are 0 in every dtype. In dilated
+   patterns these are most. */
+static void store_rows_output(const forward_head *f, int64_t begin, int64_t end)
+{
+    size_t const bytes = (size_t)f->dim * ra_dtype_bytes(f->out.dtype);
+    if (f->acc != NULL) {
+        store_state_output(f, begin, end);
+        return;
+    }
+    for (int64_t row = begin; row < end; ++row) {
+        memset(head_row(f->out, row), 0, bytes);
+        if (f->lse != NULL)
+            f->lse[row] = -INFINITY;
+        if (f->delta != NULL)
+            f->delta[row] = 0;
     }
 }
 

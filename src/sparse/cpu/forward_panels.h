@@ -34,6 +34,8 @@ typedef struct packed_keys {
     bool floats, pairs;    /* packed as; at most one */
     bool unfit;            /* for pairs */
     bool finite;           /* where floats */
+    next_keys ahead;       /* what comes after them, yet to be asked for, */
+    int32_t ahead_count;   /* so many keys with each panel */
 } packed_keys;
 
 /* One tile of one head of one batch, on its way over its keys. */
@@ -91,11 +93,6 @@ static size_t forward_scratch_carve(float *base, int32_t dim,
     return chunk.used > cursor.used ? chunk.used : cursor.used;
 }
 
-static int64_t tile_row(const ra_tile *tile, int32_t a)
-{
-    return tile->q_begin + (int64_t)tile->q_stride * a;
-}
-
 /* Pack queries as float32 panels, when the first block that needs them comes. */
 static void load_query_floats(forward_head *f)
 {
@@ -150,6 +147,15 @@ RA_INLINE void soften_panel(int vecs, int32_t n, float *restrict weight, float *
     }
 }
 
+/* Ask for some of the keys that come next. */
+RA_INLINE void prefetch_ahead(const forward_head *f, packed_keys *packed)
+{
+    next_keys const some = some_keys(packed->ahead, 0, packed->ahead_count);
+    prefetch_keys(f->k, some, 0, f->dim);
+    prefetch_keys(f->v, some, 0, f->dim);
+    packed->ahead.begin = some.end;
+}
+
 RA_INLINE void forward_panel(int vecs, const forward_head *f, const key_block *block,
                              const panel_block *panel)
 {
@@ -169,13 +175,14 @@ RA_INLINE void forward_panel(int vecs, const forward_head *f, const key_block *b
         weigh_panel(vecs, n, f->dim, value, s->weight, alpha, s->acc + at);
 }
 
-static void forward_block(const forward_head *f, const key_block *block)
+static void forward_block(const forward_head *f, const key_block *block, packed_keys *packed)
 {
     int32_t const q_count = f->tile->q_count;
     for (int32_t a0 = 0; a0 < q_count; a0 += PANEL) {
         panel_block const panel = panel_of(block, a0, q_count);
         if (panel.seen.begin >= panel.seen.end)
             continue;
+        prefetch_ahead(f, packed);
         if (panel.rows > LANES)
             forward_panel(2, f, block, &panel);
         else
@@ -267,7 +274,7 @@ RA_INLINE void forward_panel_pairs(int vecs, const forward_head *f, const key_bl
                 s->acc + panel_offset(panel->a0, f->dim_pad));
 }
 
-static void forward_block_pairs(const forward_head *f, const key_block *block)
+static void forward_block_pairs(const forward_head *f, const key_block *block, packed_keys *packed)
 {
     int32_t const q_count = f->tile->q_count;
     pairs_begin();
@@ -275,6 +282,7 @@ static void forward_block_pairs(const forward_head *f, const key_block *block)
         panel_block const panel = panel_of_pairs(block, a0, q_count);
         if (panel.seen.begin >= panel.seen.end)
             continue;
+        prefetch_ahead(f, packed);
         if (pair_pad(panel.rows, PAIR_QUERIES) > LANES)
             forward_panel_pairs(2, f, block, &panel);
         else
@@ -296,9 +304,9 @@ static bool load_query_pairs(const forward_head *f)
     return false;
 }
 
-static void forward_block_pairs(const forward_head *f, const key_block *block)
+static void forward_block_pairs(const forward_head *f, const key_block *block, packed_keys *packed)
 {
-    (void)f, (void)block;
+    (void)f, (void)block, (void)packed;
 }
 
 static bool pack_pairs(const forward_head *f, int32_t begin, int32_t end)
@@ -338,6 +346,22 @@ static packed_keys forward_next(const forward_head *f)
         count -= (int32_t)(row / run->k_stride % RA_KEY_BLOCK);
     count = ra_hd_min(count, f->left.end - f->left.begin);
     return (packed_keys){.row = row, .stride = run->k_stride, .count = count};
+}
+
+/*
+ * What to ask for while `count` tiles compute the keys at hand: what comes next, a share with each
+ * panel. Not in a long run: there it gave 1 % on one processor, and took as much on another.
+ */
+static void forward_look_ahead(const forward_head *f, int32_t count, packed_keys *packed)
+{
+    enum { LONG_RUN = 16 * RA_KEY_BLOCK };
+    int32_t const panels = (int32_t)ra_div_ceil(f->tile->q_count, PANEL) * count;
+    next_keys const next = keys_after(f->run, f->run_end, f->left.begin + packed->count,
+                                      f->left.end, f->tile->q_count);
+    if (next.run == NULL || (next.run == f->run && next.run->k_count > LONG_RUN))
+        return;
+    packed->ahead = some_keys(next, 0, RA_KEY_BLOCK);
+    packed->ahead_count = (int32_t)ra_div_ceil(packed->ahead.end - packed->ahead.begin, panels);
 }
 
 static bool same_keys(const packed_keys *a, const packed_keys *b)
@@ -380,9 +404,9 @@ static void forward_step_keys(forward_head *f, packed_keys *packed)
                              .key = f->scratch.key,
                              .value = f->scratch.value};
     if (packed->pairs)
-        forward_block_pairs(f, &block);
+        forward_block_pairs(f, &block, packed);
     else
-        forward_block(f, &block);
+        forward_block(f, &block, packed);
     f->left.begin = block.end;
     if (!forward_has_keys(f)) {
         ++f->run;

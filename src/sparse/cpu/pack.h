@@ -42,6 +42,18 @@ static inline void *head_row(head_view view, int64_t row)
     return view.data + row * view.row_bytes;
 }
 
+/* The number of query a of a tile. */
+static inline int64_t tile_row(const ra_tile *tile, int32_t a)
+{
+    return tile->q_begin + (int64_t)tile->q_stride * a;
+}
+
+/* The row of key b of a run. */
+static inline void *run_row(head_view view, const ra_run *run, int64_t b)
+{
+    return head_row(view, run->k_begin + run->k_stride * b);
+}
+
 /* Convert one row to float32; to[dim] up to to[padded(dim)] become zero. */
 static inline void load_row(ra_dtype dtype, const void *from, int32_t dim, float *restrict to)
 {

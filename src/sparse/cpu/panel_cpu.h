@@ -7,7 +7,7 @@
 
 #include "sparse/cpu/cpu_internal.h"
 #include "sparse/cpu/pack.h"
-#include "sparse/run_band.h"
+#include "sparse/cpu/prefetch.h"
 
 /* Rows of scratch for a key block: register tiles may read, and never use, a few rows more. */
 enum { KEY_BLOCK_ROWS = RA_KEY_BLOCK + PRODUCT_ROWS };
@@ -16,6 +16,7 @@ enum { KEY_BLOCK_ROWS = RA_KEY_BLOCK + PRODUCT_ROWS };
 typedef struct key_block {
     int32_t begin, end;
     ra_run_band band;
+    next_keys ahead;          /* backward: at most a block, that comes next */
     bool finite;              /* no Inf or NaN in what weights multiply */
     bool pairs;               /* packed as pairs, as are the weights: see pairs.h */
     const float *key;         /* [end - begin][dim_pad] */
@@ -52,12 +53,6 @@ static inline void row_to_columns(const float *restrict row, int32_t k, int32_t 
 {
     for (int32_t d = 0; d < dim_pad; d += PRODUCT_ROWS)
         memcpy(columns + column_offset(k, d), row + d, sizeof(float) * PRODUCT_ROWS);
-}
-
-/* The row of key b of a run. */
-static inline void *run_row(head_view view, const ra_run *run, int64_t b)
-{
-    return head_row(view, run->k_begin + run->k_stride * b);
 }
 
 /* Convert keys [begin, end) of a run; returns whether all are finite. */

@@ -1,0 +1,61 @@
+/*
+ * Rows that will be read soon are asked for before, all at once: one after the other, each would be
+ * waited for. They come to the second cache, as the first has what is multiplied now.
+ */
+#ifndef RINGATTN_CPU_PREFETCH_H
+#define RINGATTN_CPU_PREFETCH_H
+
+#include "sparse/cpu/pack.h"
+#include "sparse/run_band.h"
+
+/* Dims [d, d + dims) of a row. */
+RA_INLINE void prefetch_row(const char *row, ra_dtype dtype, int32_t d, int32_t dims)
+{
+    enum { LINE = 64, SECOND_CACHE = 2 };
+    int64_t const element = (int64_t)ra_dtype_bytes(dtype);
+    for (int64_t at = d * element; at < (d + dims) * element; at += LINE)
+        __builtin_prefetch(row + at, 0, SECOND_CACHE);
+}
+
+RA_INLINE void prefetch_tile(head_view view, const ra_tile *tile, int32_t dim)
+{
+    for (int32_t a = 0; a < tile->q_count; ++a)
+        prefetch_row(head_row(view, tile_row(tile, a)), view.dtype, 0, dim);
+}
+
+/* Keys [begin, end) of a run; NULL: none. */
+typedef struct next_keys {
+    const ra_run *run;
+    int32_t begin, end;
+} next_keys;
+
+/* Where a tile's keys go on after those below `begin` of a run, of which queries see [.., end). */
+static inline next_keys keys_after(const ra_run *run, const ra_run *run_end, int32_t begin,
+                                   int32_t end, int32_t q_count)
+{
+    while (begin >= end) {
+        if (++run >= run_end)
+            return (next_keys){0};
+        ra_run_band const band = ra_run_band_of(run, q_count);
+        ra_run_keys const seen = ra_run_band_seen(band, 0, q_count, 0, run->k_count);
+        begin = seen.begin;
+        end = seen.end;
+    }
+    return (next_keys){run, begin, end};
+}
+
+/* Dims [d, d + dims) of keys [begin, end). */
+RA_INLINE void prefetch_keys(head_view view, next_keys keys, int32_t d, int32_t dims)
+{
+    for (int32_t b = keys.begin; b < keys.end; ++b)
+        prefetch_row(run_row(view, keys.run, b), view.dtype, d, dims);
+}
+
+/* Keys from the index `from` on, so many at most. */
+static inline next_keys some_keys(next_keys keys, int32_t from, int32_t count)
+{
+    int32_t const begin = ra_hd_min(keys.begin + from, keys.end);
+    return (next_keys){keys.run, begin, ra_hd_min(begin + count, keys.end)};
+}
+
+#endif
