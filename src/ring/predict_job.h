@@ -302,8 +302,7 @@ void ra_predict_add_plan(const ra_predict_job *job, const ra_predict_plan *plan,
 int64_t ra_predict_state_rows(const ra_predict_job *job, const ra_predict_plan *plan, int rank);
 void ra_predict_add_chunk_steps(const ra_predict_job *job, const ra_predict_plan *plan,
                                 ra_predict_bytes *bytes);
-/* Rows of a group's dq, dk and dv, of all its heads and batches, that are summed in accumulators.
- */
+/* Rows of a group's dq, dk and dv, of all heads and batches, that are summed in accumulators. */
 int64_t ra_predict_summed_rows(const ra_predict_job *job, const ra_predict_plan *plan, int rank,
                                const ra_head_group *group);
 /* What head_groups and rounds auto compare with the available room; *buffers_out: the part of
