@@ -37,7 +37,7 @@ typedef struct ra_mpi_transfer {
 
 enum { RA_NOTE_VALUES = 64 };
 
-typedef enum ra_verdict { RA_VERDICT_OK, RA_VERDICT_MISSING, RA_VERDICT_REFUSED } ra_verdict;
+enum { RA_VERDICT_OK, RA_VERDICT_MISSING, RA_VERDICT_REFUSED }; /* of a note */
 
 /* What travels in a barrier or reduction: to rank 0 and back. */
 typedef struct ra_mpi_note {
