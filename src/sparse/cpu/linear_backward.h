@@ -43,8 +43,9 @@ static void query_member(const linear_task *t, int32_t member, int64_t row, int3
 {
     const linear_scratch *s = &t->s;
     int32_t const dim_pad = t->dim_pad, rows = padded(n);
-    load_features(query_view(t, &t->pass->q, member), row, n, t->dim, s->query);
-    load_chunk(query_view(t, &t->pass->dout, member), row, n, t->dim, s->dout);
+    prefetch_chunk(t, query_view(t, &t->pass->dq, member), row, n);
+    load_features(t, query_view(t, &t->pass->q, member), row, n, s->query);
+    load_chunk(t, query_view(t, &t->pass->dout, member), row, n, s->dout);
     multiply(PRODUCT_SET, rows, dim_pad, dim_pad, s->dout, dim_pad, 1, s->state.matrix, dim_pad,
              s->first, s->first, dim_pad);
     if (t->pass->causal) {
@@ -120,8 +121,8 @@ static void key_member(const linear_task *t, int32_t member, int64_t row, int32_
     const linear_scratch *s = &t->s;
     int32_t const dim_pad = t->dim_pad, rows = padded(n);
     const float *const lines = query_lines(t, member, row);
-    load_features(query_view(t, &t->pass->q, member), row, n, t->dim, s->query);
-    load_chunk(query_view(t, &t->pass->dout, member), row, n, t->dim, s->dout);
+    load_features(t, query_view(t, &t->pass->q, member), row, n, s->query);
+    load_chunk(t, query_view(t, &t->pass->dout, member), row, n, s->dout);
     for (int32_t i = 0; i < n; ++i)
         for (int32_t d = 0; d < dim_pad; d += LANES) {
             float *const at = s->dout + (int64_t)i * dim_pad + d;
@@ -164,6 +165,8 @@ static void store_keys(const linear_task *t, int64_t row, int32_t n)
 static void key_chunk(linear_task *t, int64_t row, int32_t n)
 {
     const linear_scratch *s = &t->s;
+    prefetch_chunk(t, view_head(&t->pass->dk, t->batch, t->kv_head), row, n);
+    prefetch_chunk(t, view_head(&t->pass->dv, t->batch, t->kv_head), row, n);
     load_key_chunk(t, row, n);
     if (t->pass->causal) {
         int32_t const rows = padded(n), dim_pad = t->dim_pad;
@@ -193,6 +196,7 @@ static bool queries_are_finite(const linear_task *t, int64_t row, int32_t n)
 static void key_task(linear_task *t)
 {
     const linear_scratch *s = &t->s;
+    t->ahead = -CHUNK;
     carried_load(&s->grad, t->dim, t->grad);
     transpose(s->grad.matrix, t->dim_pad, t->dim_pad, t->dim_pad, s->state.matrix, t->dim_pad);
     int64_t const chunks = ra_div_ceil(t->end - t->begin, CHUNK);

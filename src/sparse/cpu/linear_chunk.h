@@ -75,34 +75,6 @@ RA_INLINE vec vec_feature_slope(vec feature)
     return vec_min(vec_splat(1), feature);
 }
 
-/* Load rows [row, row + n) of a head as float32, the rest zero; returns whether all are finite. */
-static bool load_chunk(head_view view, int64_t row, int32_t n, int32_t dim, float *restrict to)
-{
-    int32_t const dim_pad = padded(dim);
-    veci check = {0};
-    for (int32_t i = 0; i < n; ++i) {
-        load_row(view.dtype, head_row(view, row + i), dim, to + (int64_t)i * dim_pad);
-        check = check_row(check, to + (int64_t)i * dim_pad, dim_pad);
-    }
-    memset(to + (int64_t)n * dim_pad, 0, sizeof(float) * (size_t)((padded(n) - n) * dim_pad));
-    return check_is_finite(check);
-}
-
-/* The same as features. */
-static bool load_features(head_view view, int64_t row, int32_t n, int32_t dim, float *restrict to)
-{
-    int32_t const dim_pad = padded(dim);
-    bool const finite = load_chunk(view, row, n, dim, to);
-    for (int32_t i = 0; i < n; ++i) {
-        float *const at = to + (int64_t)i * dim_pad;
-        for (int32_t d = 0; d < dim_pad; d += LANES)
-            vec_store(at + d, vec_feature(vec_load(at + d)));
-        for (int32_t d = dim; d < dim_pad; ++d)
-            at[d] = 0;
-    }
-    return finite;
-}
-
 /* ---- products -------------------------------------------------------------------------------- */
 
 typedef enum product_use { PRODUCT_SET, PRODUCT_ADD, PRODUCT_CARRY } product_use;

@@ -24,6 +24,7 @@ typedef struct linear_task {
     float *state, *grad; /* of the segment, in the pass */
     float *prefixes;     /* of the (batch, kv head) */
     head_view k, v;
+    int64_t ahead; /* rows from a chunk to the next: CHUNK, or -CHUNK backwards */
 } linear_task;
 
 static const float ones[CHUNK] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
@@ -49,6 +50,7 @@ static linear_task task_begin(ra_kernel *kernel, const ra_linear_pass *pass, int
     t.prefixes = pass->prefixes == NULL ? NULL : pass->prefixes + lane * pass->rows * floats;
     t.k = view_head(&pass->k, t.batch, t.kv_head);
     t.v = view_head(&pass->v, t.batch, t.kv_head);
+    t.ahead = CHUNK;
     return t;
 }
 
@@ -69,10 +71,52 @@ static float *query_lines(const linear_task *t, int32_t member, int64_t row)
     return p->lines + 2 * ((t->batch * p->shape.q_heads + query_head(t, member)) * p->rows + row);
 }
 
+/* ---- rows of a chunk ------------------------------------------------------------------------- */
+
+/* Ask for rows [row, row + n) of a head, those that the rank has. */
+static void prefetch_chunk(const linear_task *t, head_view view, int64_t row, int32_t n)
+{
+    int64_t const end = ra_min_i64(row + n, t->pass->rows);
+    for (row = ra_max_i64(row, 0); row < end; ++row)
+        prefetch_row(head_row(view, row), view.dtype, 0, t->dim);
+}
+
+/* Load rows [row, row + n) of a head as float32, the rest zero, and ask for those of the next
+   chunk; returns whether all are finite. */
+static bool load_chunk(const linear_task *t, head_view view, int64_t row, int32_t n,
+                       float *restrict to)
+{
+    int32_t const dim_pad = t->dim_pad;
+    veci check = {0};
+    prefetch_chunk(t, view, row + t->ahead, n);
+    for (int32_t i = 0; i < n; ++i) {
+        load_row(view.dtype, head_row(view, row + i), t->dim, to + (int64_t)i * dim_pad);
+        check = check_row(check, to + (int64_t)i * dim_pad, dim_pad);
+    }
+    memset(to + (int64_t)n * dim_pad, 0, sizeof(float) * (size_t)((padded(n) - n) * dim_pad));
+    return check_is_finite(check);
+}
+
+/* The same as features. */
+static bool load_features(const linear_task *t, head_view view, int64_t row, int32_t n,
+                          float *restrict to)
+{
+    int32_t const dim_pad = t->dim_pad;
+    bool const finite = load_chunk(t, view, row, n, to);
+    for (int32_t i = 0; i < n; ++i) {
+        float *const at = to + (int64_t)i * dim_pad;
+        for (int32_t d = 0; d < dim_pad; d += LANES)
+            vec_store(at + d, vec_feature(vec_load(at + d)));
+        for (int32_t d = t->dim; d < dim_pad; ++d)
+            at[d] = 0;
+    }
+    return finite;
+}
+
 static bool load_key_chunk(const linear_task *t, int64_t row, int32_t n)
 {
-    bool const keys = load_features(t->k, row, n, t->dim, t->s.key);
-    bool const values = load_chunk(t->v, row, n, t->dim, t->s.value);
+    bool const keys = load_features(t, t->k, row, n, t->s.key);
+    bool const values = load_chunk(t, t->v, row, n, t->s.value);
     return keys && values;
 }
 
@@ -121,7 +165,8 @@ static void forward_member(const linear_task *t, int32_t member, int64_t row, in
     const linear_scratch *s = &t->s;
     int32_t const dim_pad = t->dim_pad, rows = padded(n);
     head_view const out = query_view(t, &t->pass->out, member);
-    load_features(query_view(t, &t->pass->q, member), row, n, t->dim, s->query);
+    prefetch_chunk(t, out, row, n);
+    load_features(t, query_view(t, &t->pass->q, member), row, n, s->query);
     multiply(PRODUCT_SET, rows, dim_pad, dim_pad, s->query, dim_pad, 1, s->state.matrix, dim_pad,
              s->first, s->first, dim_pad);
     if (t->pass->causal) {
@@ -204,7 +249,7 @@ static void forward_row(const linear_task *t, int32_t member, int64_t row)
 {
     const linear_scratch *s = &t->s;
     head_view const out = query_view(t, &t->pass->out, member);
-    load_features(query_view(t, &t->pass->q, member), row, 1, t->dim, s->query);
+    load_features(t, query_view(t, &t->pass->q, member), row, 1, s->query);
     memset(s->first, 0, sizeof(float) * (size_t)t->dim_pad);
     float d = RA_LINEAR_EPSILON;
     for (int32_t x = 0; x < t->dim; ++x) {
@@ -237,7 +282,7 @@ static void forward_from_prefix(const linear_task *t, int32_t member, int64_t ro
     const float *const state = t->prefixes + row * ra_linear_state_floats(t->dim);
     const float *const line = state + (int64_t)t->dim * t->dim;
     float *restrict const sum = s->first;
-    load_features(query_view(t, &t->pass->q, member), row, 1, t->dim, s->query);
+    load_features(t, query_view(t, &t->pass->q, member), row, 1, s->query);
     memset(sum, 0, sizeof(float) * (size_t)t->dim_pad);
     float d = RA_LINEAR_EPSILON;
     for (int32_t x = 0; x < t->dim; ++x) {
