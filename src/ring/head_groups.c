@@ -1,4 +1,4 @@
-/* How many groups of heads a job is computed in, where memory does not decide. */
+/* How many groups of heads a job is computed in, and in how many rounds its keys travel. */
 #include "internal.h"
 #include "ring/ring_internal.h"
 
@@ -66,26 +66,51 @@ static int32_t more_groups(const ra_ring_config *c, int32_t count)
                    : c->kv_heads * (int32_t)ra_div_ceil(ratio_of(c), smaller);
 }
 
-int32_t ra_ring_choose_groups(const ra_ring_config *c, ra_group_bytes *bytes_of,
-                              const void *context, int64_t room, int32_t fewest, bool sends_again)
+ra_groups_found ra_ring_find_groups(const ra_ring_config *c, ra_group_bytes *bytes_of,
+                                    const void *context, int64_t room, int32_t fewest)
 {
+    int32_t const most = c->linear == RA_LINEAR_NONE ? c->heads : c->kv_heads;
+    ra_groups_found found = {RA_GROUPS_NONE, RA_GROUPS_NONE, c->head_groups};
     int64_t buffers, least_bytes = INT64_MAX;
-    int32_t groups = fewest > 1 && bytes_of(context, fewest, &buffers) <= room ? fewest : 1;
-    int32_t least = groups; /* of kv_heads and more, which need least */
+    int32_t groups = c->head_groups;
+    if (groups == 0)
+        groups = fewest > 1 && bytes_of(context, fewest, &buffers) <= room ? fewest : 1;
     for (;; groups = more_groups(c, groups)) {
         int64_t const needed = bytes_of(context, groups, &buffers);
-        ra_verdict const found = ra_ring_judge(needed, buffers, room);
-        bool const may_split =
-            c->linear == RA_LINEAR_NONE && (sends_again || found == RA_NEVER_FITS);
-        if (found == RA_FITS)
-            return groups;
+        if (needed - buffers <= room && found.could == RA_GROUPS_NONE)
+            found.could = groups;
+        if (needed <= room) {
+            found.fit = found.least = groups;
+            return found;
+        }
         if (groups >= c->kv_heads && needed < least_bytes) {
-            least = groups;
+            found.least = groups;
             least_bytes = needed;
         }
-        if (groups >= (may_split ? c->heads : c->kv_heads))
-            return least;
+        if (c->head_groups != 0 || groups >= most)
+            return found;
     }
+}
+
+ra_rounds_search ra_rounds_search_begin(int32_t rounds)
+{
+    return (ra_rounds_search){.rounds = rounds, .first = rounds, .best_groups = RA_GROUPS_NONE};
+}
+
+bool ra_rounds_search_goes_on(ra_rounds_search *s, const ra_ring_config *c, ra_groups_found found,
+                              int32_t more)
+{
+    if (s->is_last || found.fit <= c->kv_heads)
+        return false;
+    if (found.fit < s->best_groups) {
+        s->best_groups = found.fit;
+        s->best_rounds = s->rounds;
+    }
+    int32_t const tried = s->rounds;
+    bool const may_do = more > 0 && found.could < s->best_groups;
+    s->is_last = !may_do;
+    s->rounds = may_do ? more : s->best_groups != RA_GROUPS_NONE ? s->best_rounds : s->first;
+    return s->rounds != tried;
 }
 
 /* Most groups of which each has work enough. */

@@ -91,10 +91,11 @@ ra_status ra_linear_make(ra_ring *ring)
     ring->rounds = 1;
     ring->linear.states_group = -1;
     ring->layout.imbalance = ra_linear_imbalance(&ring->layout, ring->config.seq);
+    ra_groups_found found;
     int64_t room;
     ra_status status = ra_ring_read_room(ring, &room);
     if (status == RA_OK)
-        status = ra_ring_settle_groups(ring, bytes_of_groups, ring, room, 1, false);
+        status = ra_ring_settle_groups(ring, bytes_of_groups, ring, room, 1, &found);
     return status != RA_OK ? status : ra_ring_agree(ring, take_memory(ring));
 }
 

@@ -134,32 +134,34 @@ static int64_t needed_bytes(const void *context, int32_t groups, int64_t *buffer
            (job->request->on_device ? 0 : plan_array_bytes(job, groups));
 }
 
-/* Choose the groups of plans of all heads. Returns whether these fit. */
-static ra_verdict choose_groups(ra_predict_job *job, const ra_predict_plan *plans, bool sends_again)
+static int32_t larger(int32_t groups, int32_t others)
+{
+    return groups > others ? groups : others;
+}
+
+/* Choose the groups of plans of all heads, as ra_ring_settle_groups does. */
+static ra_groups_found choose_groups(ra_predict_job *job, const ra_predict_plan *plans)
 {
     const ra_ring_config *c = &job->request->ring;
-    int32_t const asked = c->head_groups;
     int const count = job->request->memory_bytes != INT64_MAX ? job->followed_count : 0;
     int64_t rooms[RA_PREDICT_RANKS_ALL], buffers;
-    ra_verdict worst = RA_FITS;
-    int32_t const fewest =
-        asked != 0 ? asked : ra_ring_fewest_groups(c, job->pattern, job->ranks, job->teams.count);
-    job->groups = asked == 0 && count > 0 ? 1 : fewest;
+    int32_t const fewest = ra_ring_fewest_groups(c, job->pattern, job->ranks, job->teams.count);
+    int32_t const wanted = c->head_groups != 0 ? c->head_groups : fewest;
+    ra_groups_found found = {count > 0 ? 0 : wanted, 0, 0};
     for (int i = 0; i < count; ++i) {
         whole_plan const whole = {job, &plans[i], job->followed[i]};
         rooms[i] = room_of(job, &plans[i], job->followed[i]);
-        int32_t const groups = asked != 0 ? asked
-                                          : ra_ring_choose_groups(c, needed_bytes, &whole, rooms[i],
-                                                                  fewest, sends_again);
-        job->groups = groups > job->groups ? groups : job->groups;
+        ra_groups_found const one = ra_ring_find_groups(c, needed_bytes, &whole, rooms[i], fewest);
+        found = (ra_groups_found){larger(one.fit, found.fit), larger(one.could, found.could),
+                                  larger(one.least, found.least)};
     }
+    job->groups = found.fit != RA_GROUPS_NONE ? found.fit : found.least;
     for (int i = 0; i < count; ++i) {
         whole_plan const whole = {job, &plans[i], job->followed[i]};
-        int64_t const needed = needed_bytes(&whole, job->groups, &buffers);
-        ra_verdict const found = ra_ring_judge(needed, buffers, rooms[i]);
-        worst = found > worst ? found : worst;
+        if (needed_bytes(&whole, job->groups, &buffers) > rooms[i])
+            found.fit = RA_GROUPS_NONE;
     }
-    return worst;
+    return found;
 }
 
 static void set_rounds(ra_predict_job *job, int32_t rounds, ra_schedule schedule)
@@ -169,37 +171,31 @@ static void set_rounds(ra_predict_job *job, int32_t rounds, ra_schedule schedule
     job->step_count = ra_plan_count_steps(&job->teams, rounds);
 }
 
-/* Plans of all heads, in as many groups and rounds as it takes to fit, at last with groups that
-   send keys several times; one round if none do. */
+/* Plans of all heads, in as many groups and rounds as the ring takes. */
 static ra_status make_plans(ra_predict_job *job, ra_predict_plan **plans)
 {
     const ra_ring_config *c = &job->request->ring;
     ra_heads const all = {0, 1, c->heads};
     ra_schedule const first = job->schedule;
     bool const sampled = job->sampled;
-    bool const chosen = ra_plan_more_rounds(c, &job->teams, 1) > 0;
-    bool sends_again = !chosen || !ra_ring_may_send_again(c);
-    for (bool last = false;;) {
+    ra_rounds_search search = ra_rounds_search_begin(job->rounds);
+    for (;;) {
         ra_status status = ra_predict_take(plans, job->followed_count, sizeof(**plans));
         if (status == RA_OK)
             status = ra_predict_plans(job, all, *plans);
         if (status != RA_OK)
             return status;
-        ra_verdict const found = choose_groups(job, *plans, sends_again);
+        ra_groups_found const found = choose_groups(job, *plans);
         int32_t const more = ra_plan_more_rounds(c, &job->teams, job->rounds);
-        bool const goes_on = found == RA_FALLS_SHORT && more > 0 &&
-                             job->looks * more <= ra_predict_looks_most * job->rounds;
-        bool const over = job->rounds == 1 && !goes_on && (sends_again || found == RA_NEVER_FITS);
-        if (!chosen || found == RA_FITS || last || over)
+        bool const too_many = job->looks * more > ra_predict_looks_most * job->rounds;
+        if (!ra_rounds_search_goes_on(&search, c, found, too_many ? 0 : more))
             return RA_OK;
         ra_predict_free_plans(job, *plans);
         *plans = NULL;
         job->sampled = sampled;
         job->tried_rounds = true;
-        last = !goes_on && sends_again;
-        sends_again = sends_again || !goes_on;
-        set_rounds(job, goes_on ? more : 1,
-                   goes_on && first == RA_SCHEDULE_RING ? RA_SCHEDULE_DIRECT : first);
+        set_rounds(job, search.rounds,
+                   first == RA_SCHEDULE_RING && search.rounds > 1 ? RA_SCHEDULE_DIRECT : first);
     }
 }
 

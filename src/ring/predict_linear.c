@@ -73,12 +73,13 @@ static int32_t groups_of(const ra_predict_job *job, int rank)
     const ra_ring_config *c = &job->request->ring;
     rank_of const of = {job, rank};
     int64_t left = job->request->memory_bytes;
-    if (c->head_groups != 0 || left == INT64_MAX)
+    if (left == INT64_MAX)
         return c->head_groups != 0 ? c->head_groups : 1;
     left -= (job->request->on_device ? job->request->context_bytes : ra_predict_ground_bytes(job)) +
             ra_predict_round(job, job->request->workspace_bytes) +
             ra_predict_tensors_room(job, rank);
-    return ra_ring_choose_groups(c, needed_bytes, &of, left, 1, false);
+    ra_groups_found const found = ra_ring_find_groups(c, needed_bytes, &of, left, 1);
+    return found.fit != RA_GROUPS_NONE ? found.fit : found.least;
 }
 
 /* By all ranks: each but the last sends its sums on; if all rows see all, both ways. Backward needs

@@ -276,41 +276,47 @@ ra_stored_grads ra_ring_direct_grads(const ra_ring *ring, const ra_plan *plan,
                                      const ra_head_group *group);
 void ra_ring_give_plan(ra_ring *ring, ra_plan *plan); /* and its maps; a zeroed one is fine */
 
-/* Whether a job fits with a plan. FALLS_SHORT: not with all its buffers, which more rounds make
-   smaller; NEVER_FITS: not even without them. A rank's larger value outweighs the others'. */
-typedef enum ra_verdict { RA_FITS, RA_FALLS_SHORT, RA_NEVER_FITS } ra_verdict;
-
-static inline ra_verdict ra_ring_judge(int64_t needed, int64_t buffers, int64_t room)
-{
-    return needed <= room ? RA_FITS : needed - buffers <= room ? RA_FALLS_SHORT : RA_NEVER_FITS;
-}
-
 /* Bytes that so many groups need, as the ledger will count them; *buffers_out: the part of what
    more rounds make smaller. */
 typedef int64_t ra_group_bytes(const void *context, int32_t groups, int64_t *buffers_out);
 
-/*
- * Groups that auto takes with so much room: `fewest` if they fit, else the fewest that do, or, if
- * none do, those that need least. More than kv_heads send keys several times: there are so many
- * only if no number of rounds would do instead (NEVER_FITS), or if none did (`sends_again`).
- */
-int32_t ra_ring_choose_groups(const ra_ring_config *config, ra_group_bytes *bytes_of,
-                              const void *context, int64_t room, int32_t fewest, bool sends_again);
+/* Numbers of groups, with a plan of all heads in so many rounds. */
+enum { RA_GROUPS_NONE = INT32_MAX };
+typedef struct ra_groups_found {
+    int32_t fit;   /* the fewest that fit, or NONE */
+    int32_t could; /* the fewest that would without what more rounds make smaller, or NONE */
+    int32_t least; /* which need least, if none fit */
+} ra_groups_found;
 
-/* Whether auto may find that more groups than kv_heads do what no number of rounds did. */
-static inline bool ra_ring_may_send_again(const ra_ring_config *c)
-{
-    return c->head_groups == 0 && c->heads > c->kv_heads;
-}
+/* Of as many groups as were asked for, or of all numbers: first of `fewest`, if they fit. */
+ra_groups_found ra_ring_find_groups(const ra_ring_config *config, ra_group_bytes *bytes_of,
+                                    const void *context, int64_t room, int32_t fewest);
+
+/*
+ * What rounds auto plans, one after the other: from the first number on, as long as more might do
+ * with fewer groups than fit so far. Up to kv_heads groups, which send nothing twice, the first
+ * rounds that do are taken; else those of the fewest groups; the first number if none do, as what
+ * groups need is an upper bound in places.
+ */
+typedef struct ra_rounds_search {
+    int32_t rounds; /* to plan now */
+    int32_t first, best_groups, best_rounds;
+    bool is_last;
+} ra_rounds_search;
+
+ra_rounds_search ra_rounds_search_begin(int32_t rounds);
+/* With what was found in these rounds, and the number after them or 0: whether to plan again. */
+bool ra_rounds_search_goes_on(ra_rounds_search *search, const ra_ring_config *config,
+                              ra_groups_found found, int32_t more);
 
 /* Collective: bytes that this rank's ring may take beside the caller's tensors. Not read, and of no
    meaning, if neither groups nor rounds are chosen by it. */
 RA_CHECKED ra_status ra_ring_read_room(ra_ring *ring, int64_t *bytes_out);
-/* Collective: the number of head groups, as configured, or as ra_ring_choose_groups says. Ranks may
-   have different room: the largest number wins. Every rank returns the same. */
+/* Collective: the number of head groups, and on every rank what was found for all. Ranks may have
+   different room: the largest number wins, if it fits everywhere. */
 RA_CHECKED ra_status ra_ring_settle_groups(ra_ring *ring, ra_group_bytes *bytes_of,
                                            const void *context, int64_t room, int32_t fewest,
-                                           bool sends_again);
+                                           ra_groups_found *found_out);
 
 /* Bytes of accumulators, buffers and what a forward step gives back with so many groups of one
  * plan, as the ledger will count them; *buffer_bytes_out: but for accumulators. */

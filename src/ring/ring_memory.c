@@ -157,17 +157,23 @@ ra_status ra_ring_read_room(ra_ring *ring, int64_t *bytes_out)
 }
 
 ra_status ra_ring_settle_groups(ra_ring *ring, ra_group_bytes *bytes_of, const void *context,
-                                int64_t room, int32_t fewest, bool sends_again)
+                                int64_t room, int32_t fewest, ra_groups_found *found_out)
 {
-    int64_t groups = ring->config.head_groups;
-    if (groups == 0) {
-        groups = ra_ring_choose_groups(&ring->config, bytes_of, context, room, fewest, sends_again);
-        ra_status const status = ra_comm_reduce_i64(ring->comm, "head groups", RA_MAX, &groups, 1);
-        if (status != RA_OK)
-            return status;
-    }
-    ring->group_count = (int32_t)groups;
-    return RA_OK;
+    int64_t buffers;
+    ra_groups_found const mine =
+        ra_ring_find_groups(&ring->config, bytes_of, context, room, fewest);
+    int64_t numbers[] = {mine.fit, mine.could, mine.least};
+    ra_status status = ra_comm_reduce_i64(ring->comm, "head groups", RA_MAX, numbers, 3);
+    if (status != RA_OK)
+        return status;
+    ra_groups_found found = {(int32_t)numbers[0], (int32_t)numbers[1], (int32_t)numbers[2]};
+    ring->group_count = found.fit != RA_GROUPS_NONE ? found.fit : found.least;
+    int64_t lacks = bytes_of(context, ring->group_count, &buffers) > room;
+    status = ra_comm_reduce_i64(ring->comm, "room for head groups", RA_MAX, &lacks, 1);
+    if (lacks != 0)
+        found.fit = RA_GROUPS_NONE;
+    *found_out = found;
+    return status;
 }
 
 static ra_status take_accumulator(ra_ring *ring, size_t bytes, ra_block *block)

@@ -131,67 +131,42 @@ static int64_t needed_bytes(const void *context, int32_t groups, int64_t *buffer
            (ring->host_pool == ring->pool ? more_plan_bytes(ring, count, whole->plan) : 0);
 }
 
-/* The plan of all heads, the room that it leaves, and as many head groups as that wants. */
-static ra_status make_whole(ra_ring *ring, bool sends_again, ra_plan *plan_out, int64_t *room_out)
+/* The plan of all heads, and what groups fit into the room that it leaves. */
+static ra_status make_whole(ra_ring *ring, ra_plan *plan_out, ra_groups_found *found_out)
 {
     whole_plan const whole = {ring, plan_out};
     ra_heads const all = {0, 1, ring->config.heads};
     int32_t const fewest = ra_ring_fewest_groups(&ring->config, ring->pattern,
                                                  ra_comm_size(ring->comm), ring->teams.count);
     ra_plan_request const request = request_for(ring, all);
+    int64_t room;
     ra_status const mine = make_plan(ring, &request, plan_out);
     ra_status status = ra_ring_agree(ring, mine);
     if (status == RA_OK)
-        status = ra_ring_read_room(ring, room_out);
+        status = ra_ring_read_room(ring, &room);
     if (status == RA_OK)
-        status = ra_ring_settle_groups(ring, needed_bytes, &whole, *room_out, fewest, sends_again);
+        status = ra_ring_settle_groups(ring, needed_bytes, &whole, room, fewest, found_out);
     if (status != RA_OK && mine == RA_OK)
         ra_ring_give_plan(ring, plan_out);
     return status;
 }
 
-/* Collective. */
-static ra_status judge(ra_ring *ring, const ra_plan *plan, int64_t room, ra_verdict *verdict_out)
-{
-    whole_plan const whole = {ring, plan};
-    int64_t buffers;
-    int64_t const needed = needed_bytes(&whole, ring->group_count, &buffers);
-    int64_t worst = ra_ring_judge(needed, buffers, room);
-    ra_status const status = ra_comm_reduce_i64(ring->comm, "rounds", RA_MAX, &worst, 1);
-    *verdict_out = (ra_verdict)worst;
-    return status;
-}
-
-/*
- * As make_whole, in as many rounds as it takes to fit; if no number does, again with groups that
- * send keys several times. If none does, one round: what groups need is an upper bound in places,
- * so it may fit after all.
- */
+/* As make_whole, in as many rounds as the search ends with. */
 static ra_status settle_rounds(ra_ring *ring, ra_plan *plan_out)
 {
     ra_schedule const first = ring->schedule;
-    bool const chosen = ra_plan_more_rounds(&ring->config, &ring->teams, 1) > 0;
-    bool sends_again = !chosen || !ra_ring_may_send_again(&ring->config);
-    ra_verdict found = RA_FITS;
-    int64_t room;
+    ra_rounds_search search = ra_rounds_search_begin(ring->rounds);
     for (;;) {
-        ra_status status = make_whole(ring, sends_again, plan_out, &room);
-        if (status != RA_OK || !chosen)
-            return status;
-        status = judge(ring, plan_out, room, &found);
+        ra_groups_found found;
+        ra_status const status = make_whole(ring, plan_out, &found);
         int32_t const more = ra_plan_more_rounds(&ring->config, &ring->teams, ring->rounds);
-        bool const goes_on = found == RA_FALLS_SHORT && more > 0;
-        if (status == RA_OK && (found == RA_FITS || (ring->rounds == 1 && !goes_on)))
-            return RA_OK;
-        ra_ring_give_plan(ring, plan_out);
-        if (status != RA_OK)
+        if (status != RA_OK || !ra_rounds_search_goes_on(&search, &ring->config, found, more))
             return status;
-        ring->rounds = goes_on ? more : 1;
+        ra_ring_give_plan(ring, plan_out);
+        ring->rounds = search.rounds;
         /* Auto may have chosen schedule ring, which has one round. */
-        ring->schedule = first == RA_SCHEDULE_RING && goes_on ? RA_SCHEDULE_DIRECT : first;
-        if (!goes_on && sends_again)
-            return make_whole(ring, true, plan_out, &room);
-        sends_again = sends_again || !goes_on;
+        ring->schedule =
+            first == RA_SCHEDULE_RING && search.rounds > 1 ? RA_SCHEDULE_DIRECT : first;
     }
 }
 

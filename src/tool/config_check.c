@@ -61,8 +61,10 @@ static ra_status heads_check(const ra_config *config)
                                 config->heads, config->kv_heads);
     bool const divides_keys = config->head_groups <= config->kv_heads;
     bool const divides_queries =
-        config->head_groups <= config->heads && config->head_groups % config->kv_heads == 0;
-    if (!divides_keys && !divides_queries && config->heads == config->kv_heads)
+        ra_config_linear(config) != RA_LINEAR_NONE || /* linear_check says more */
+        (config->head_groups <= config->heads && config->head_groups % config->kv_heads == 0);
+    bool const any = config->kv_heads == 1 || config->kv_heads == config->heads;
+    if (!divides_keys && !divides_queries && any)
         return ra_config_refuse(config, "ring.head_groups",
                                 "%d groups of %d heads: must be 1 to %d", config->head_groups,
                                 config->heads, config->heads);

@@ -161,8 +161,8 @@ const ra_config_key ra_config_keys[] = {
     {"ring.rounds", RA_KEY_INT32, "auto",
      "rounds in which rows travel between ranks that do not share memory, a part of each exchange "
      "at a time; more of them take smaller buffers and more tile maps; auto: one, or if that does "
-     "not fit, with as many head groups as can be, the first of 2, 4, 8, ... that does; schedule "
-     "ring has one",
+     "not fit with shape.kv_heads head groups, the first of 2, 4, 8, ... that does; schedule ring "
+     "has one",
      AT(rounds), RANGE(1, RA_ROUNDS_MAX), .zero_name = "auto"},
 
     {"memory.limit", RA_KEY_BYTES, "none",

@@ -266,32 +266,41 @@ static choice prediction_chooses(ring_job *job, int32_t groups, int32_t rounds, 
     return made;
 }
 
-/* Every limit at which some groups in some rounds fit is met, and keys travel once for each head of
-   theirs where that does. */
+/* Whether auto should rather take so many groups in so many rounds. */
+static bool is_better(int32_t groups, int32_t rounds, const choice *than)
+{
+    bool const once = groups <= KEY_HEADS;
+    if (once != (than->groups <= KEY_HEADS))
+        return once;
+    if (!once && groups != than->groups)
+        return groups < than->groups;
+    return rounds < than->rounds;
+}
+
+/* Every limit at which some groups in some rounds fit is met: where that does, keys travel once for
+   each head of theirs, else for the fewest groups; and both in the fewest rounds. */
 static void check_shared_keys(choose_function *choose, bool backward)
 {
     ring_job job = shared_keys_job(backward);
-    int64_t peaks[SHARING + 1][ROUNDS], once = INT64_MAX, least = INT64_MAX;
+    int64_t peaks[SHARING + 1][ROUNDS], least = INT64_MAX;
     for (int32_t n = 1; n <= SHARING; ++n)
         for (int i = 0; i < ROUNDS; ++i) {
             choice const asked = choose(&job, n * KEY_HEADS, 1 << i, 0);
             cr_assert(asked.groups == n * KEY_HEADS && asked.rounds == 1 << i);
             peaks[n][i] = asked.peak_bytes;
             least = asked.peak_bytes < least ? asked.peak_bytes : least;
-            once = n == 1 && asked.peak_bytes < once ? asked.peak_bytes : once;
         }
-    cr_assert(least < once, "%lld, %lld", (long long)least, (long long)once);
-    for (int i = 0; i < SHARING * ROUNDS; ++i) {
-        int64_t const limit = peaks[1 + i / ROUNDS][i % ROUNDS];
-        for (int less = 0; less <= 1; ++less) {
-            choice const made = choose(&job, 0, 0, limit - less);
-            cr_expect(made.peak_bytes <= limit - less);
-            cr_expect_eq(made.peak_bytes > 0, limit - less >= least, "limit %lld, least %lld",
-                         (long long)(limit - less), (long long)least);
-            cr_expect(made.peak_bytes == 0 || (made.groups <= KEY_HEADS) == (limit - less >= once),
-                      "limit %lld, %d groups, least %lld in %d", (long long)(limit - less),
-                      made.groups, (long long)once, KEY_HEADS);
-        }
+    for (int p = 0; p < 2 * SHARING * ROUNDS; ++p) {
+        int64_t const limit = peaks[1 + p / 2 / ROUNDS][p / 2 % ROUNDS] - p % 2;
+        choice const made = choose(&job, 0, 0, limit);
+        cr_expect(made.peak_bytes <= limit);
+        cr_expect_eq(made.peak_bytes > 0, limit >= least, "limit %lld, least %lld",
+                     (long long)limit, (long long)least);
+        for (int32_t n = 1; n <= SHARING && made.peak_bytes > 0; ++n)
+            for (int i = 0; i < ROUNDS; ++i)
+                cr_expect(peaks[n][i] > limit || !is_better(n * KEY_HEADS, 1 << i, &made),
+                          "limit %lld: %d groups, %d rounds, not %d, %d", (long long)limit,
+                          made.groups, made.rounds, n * KEY_HEADS, 1 << i);
     }
     ring_job_free(&job);
 }
@@ -349,23 +358,69 @@ static int64_t needed(const void *context, int32_t groups, int64_t *buffers_out)
     return needs[groups].bytes;
 }
 
+static void expect_found(const ra_ring_config *c, const need *needs, int64_t room, int32_t fewest,
+                         ra_groups_found want)
+{
+    ra_groups_found const found = ra_ring_find_groups(c, needed, needs, room, fewest);
+    cr_expect(found.fit == want.fit && found.could == want.could && found.least == want.least,
+              "room %lld: %d, %d, %d", (long long)room, found.fit, found.could, found.least);
+}
+
 Test(head_groups, are_the_fewest_that_fit_or_those_that_need_least)
 {
+    enum { NONE = RA_GROUPS_NONE };
     ra_ring_config c = {.heads = 8, .kv_heads = 2};
     static const need shrink[9] = {[1] = {90, 20}, [2] = {50, 10}, [4] = {30, 10}, [8] = {20, 10}};
     static const need grow[9] = {[1] = {90, 0}, [2] = {50, 0}, [4] = {70, 0}, [8] = {60, 0}};
-    cr_expect_eq(ra_ring_choose_groups(&c, needed, shrink, 90, 1, false), 1);
-    cr_expect_eq(ra_ring_choose_groups(&c, needed, shrink, 90, 2, false), 2);
-    cr_expect_eq(ra_ring_choose_groups(&c, needed, shrink, 89, 1, false), 2);
-    cr_expect_eq(ra_ring_choose_groups(&c, needed, shrink, 40, 1, false), 2, "rounds may do");
-    cr_expect_eq(ra_ring_choose_groups(&c, needed, shrink, 40, 1, true), 4);
-    cr_expect_eq(ra_ring_choose_groups(&c, needed, shrink, 39, 1, false), 4, "they cannot");
-    cr_expect_eq(ra_ring_choose_groups(&c, needed, shrink, 20, 1, false), 4, "they may again");
-    cr_expect_eq(ra_ring_choose_groups(&c, needed, shrink, 20, 1, true), 8);
-    cr_expect_eq(ra_ring_choose_groups(&c, needed, shrink, 1, 1, true), 8);
-    cr_expect_eq(ra_ring_choose_groups(&c, needed, grow, 40, 1, true), 2);
+    static const need bound[9] = {[1] = {30, 0}, [2] = {60, 0}, [4] = {40, 0}, [8] = {70, 0}};
+    expect_found(&c, shrink, 90, 1, (ra_groups_found){1, 1, 1});
+    expect_found(&c, shrink, 90, 2, (ra_groups_found){2, 2, 2});
+    expect_found(&c, shrink, 89, 1, (ra_groups_found){2, 1, 2});
+    expect_found(&c, shrink, 40, 4, (ra_groups_found){4, 4, 4});
+    expect_found(&c, shrink, 40, 1, (ra_groups_found){4, 2, 4});
+    expect_found(&c, shrink, 10, 1, (ra_groups_found){NONE, 8, 8});
+    expect_found(&c, shrink, 9, 1, (ra_groups_found){NONE, NONE, 8});
+    expect_found(&c, grow, 40, 1, (ra_groups_found){NONE, NONE, 2});
+    expect_found(&c, bound, 20, 1, (ra_groups_found){NONE, NONE, 4}); /* 1 is none to end with */
     c.linear = RA_LINEAR_CAUSAL;
-    cr_expect_eq(ra_ring_choose_groups(&c, needed, shrink, 1, 1, true), 2);
+    expect_found(&c, shrink, 40, 1, (ra_groups_found){NONE, 2, 2});
+    c.linear = RA_LINEAR_NONE;
+    c.head_groups = 4; /* asked for */
+    expect_found(&c, shrink, 90, 1, (ra_groups_found){4, 4, 4});
+    expect_found(&c, shrink, 20, 1, (ra_groups_found){NONE, 4, 4});
+}
+
+/* Tries rounds with what is found in 1, 2, 4, ... of them; returns the last, and *tries_out. */
+static int32_t search(const ra_groups_found *found, int32_t most, int *tries_out)
+{
+    ra_ring_config const c = {.heads = 8, .kv_heads = 2};
+    ra_rounds_search s = ra_rounds_search_begin(1);
+    *tries_out = 0;
+    for (bool again = true; again; ++*tries_out) {
+        int32_t const more = s.rounds < most ? 2 * s.rounds : 0;
+        cr_assert_lt(*tries_out, 10);
+        again = ra_rounds_search_goes_on(&s, &c, found[__builtin_ctz((unsigned)s.rounds)], more);
+    }
+    return s.rounds;
+}
+
+Test(head_groups, take_the_first_rounds_that_send_nothing_twice_or_those_of_fewest_groups)
+{
+    enum { NONE = RA_GROUPS_NONE };
+    int tries;
+    cr_expect_eq(search((ra_groups_found[]){{2, 1, 2}}, 4, &tries), 1);
+    cr_expect_eq(tries, 1);
+    cr_expect_eq(search((ra_groups_found[]){{8, 2, 8}, {4, 2, 4}, {2, 2, 2}}, 4, &tries), 4);
+    cr_expect_eq(tries, 3);
+    cr_expect_eq(search((ra_groups_found[]){{8, 2, 8}, {4, 2, 4}, {4, 4, 4}}, 4, &tries), 2);
+    cr_expect_eq(tries, 4, "planned again");
+    cr_expect_eq(search((ra_groups_found[]){{8, 4, 8}, {4, 4, 4}, {NONE, 8, 8}}, 4, &tries), 2);
+    cr_expect_eq(tries, 2, "no more rounds can do with fewer");
+    cr_expect_eq(search((ra_groups_found[]){{4, 4, 4}, {2, 2, 2}}, 4, &tries), 1);
+    cr_expect_eq(search((ra_groups_found[]){{NONE, 4, 8}, {NONE, NONE, 8}}, 4, &tries), 1);
+    cr_expect_eq(tries, 3);
+    cr_expect_eq(search((ra_groups_found[]){{NONE, NONE, 8}}, 4, &tries), 1);
+    cr_expect_eq(tries, 1);
 }
 
 Test(head_groups, that_share_keys_send_them_to_each)

@@ -167,6 +167,20 @@ Test(plan_times, of_materialised_attention_all_pairs_cover_a_transfer)
     json_decref(plan);
 }
 
+/* Keys that two query heads share travel once, unless these are in two groups. */
+Test(plan_times, more_rows_cover_a_transfer_where_keys_travel_for_each_group)
+{
+    static const double rows[] = {5000, 10000};
+    for (int groups = 1; groups <= 2; groups++) {
+        char line[160];
+        snprintf(line, sizeof(line),
+                 "--ranks 4 --set ring.schedule=direct --set ring.head_groups=%d", groups);
+        json_t *const plan = plan_of_nodes(line);
+        cr_expect_float_eq(real(plan, "overlap_from_rows"), rows[groups - 1], 1e-6);
+        json_decref(plan);
+    }
+}
+
 /* What is known of one pass alone is no time of a job that has both. */
 Test(plan_times, of_a_job_are_those_of_both_passes_or_none)
 {
