@@ -1,4 +1,5 @@
-/* Head groups: what is in each, and auto: the fewest that fit, found in few looks. */
+/* Head groups: what is in each, and auto: the fewest that fit, found in few looks. Where keys
+   travel again for them, test_rounds.c. */
 #include "ring/ring_internal.h"
 #include "ring/ring_job.h"
 #include "ringattn/predict.h"
@@ -6,6 +7,7 @@
 
 #include <criterion/criterion.h>
 #include <stdatomic.h>
+#include <string.h>
 
 TestSuite(head_groups);
 
@@ -57,6 +59,22 @@ static int64_t predicted_peak(ring_job *job, int32_t groups, int64_t limit, int3
     *groups_out = prediction.head_groups;
     ra_prediction_fini(&prediction);
     return peak;
+}
+
+static double predicted_sent(const ring_job *job, int32_t groups, int ranks)
+{
+    ra_predict_request request = {.ring = job->config,
+                                  .pattern = &job->pattern,
+                                  .ranks = ranks,
+                                  .ranks_per_node = 1,
+                                  .tile_rows = 64,
+                                  .memory_bytes = INT64_MAX};
+    ra_prediction prediction;
+    request.ring.head_groups = groups;
+    cr_assert_eq(ra_predict(&request, &prediction), RA_OK);
+    double const sent = prediction.sent_bytes;
+    ra_prediction_fini(&prediction);
+    return sent;
 }
 
 typedef int64_t peak_function(ring_job *job, int32_t groups, int64_t limit, int32_t *groups_out);
@@ -212,139 +230,6 @@ Test(head_groups, have_every_head_once_and_its_keys_with_it)
         }
 }
 
-enum { KEY_HEADS = 2, SHARING = 3, ROUNDS = 7 /* 1 to 64 */ };
-
-static ring_job shared_keys_job(bool backward)
-{
-    ring_job job = ring_job_heads(4, 2048, KEY_HEADS * SHARING, KEY_HEADS, 16, RA_BF16);
-    job.mode = RA_RING_COMM_ONLY;
-    job.config.schedule = RA_SCHEDULE_DIRECT;
-    job.config.comm_buffers = 1;
-    job.config.layout = RA_LAYOUT_CONTIGUOUS;
-    job.config.backward = backward;
-    job.pattern.causal = false;
-    return job;
-}
-
-typedef struct choice {
-    int32_t groups, rounds;
-    int64_t peak_bytes; /* 0: refused */
-    int64_t sent_bytes;
-} choice;
-
-typedef choice choose_function(ring_job *job, int32_t groups, int32_t rounds, int64_t limit);
-
-static choice ring_chooses(ring_job *job, int32_t groups, int32_t rounds, int64_t limit)
-{
-    job->config.head_groups = groups;
-    job->config.rounds = rounds;
-    job->limit_bytes = limit;
-    ring_job_run(job);
-    cr_assert(job->status == RA_OK || job->status == RA_ERR_NO_MEMORY);
-    return (choice){job->info.head_groups, job->info.rounds,
-                    job->status == RA_OK ? job->peak_bytes : 0, job->sent_bytes};
-}
-
-static choice prediction_chooses(ring_job *job, int32_t groups, int32_t rounds, int64_t limit)
-{
-    ra_predict_request request = {.ring = job->config,
-                                  .pattern = &job->pattern,
-                                  .ranks = job->ranks,
-                                  .ranks_per_node = 1,
-                                  .tile_rows = 64,
-                                  .threads = 1,
-                                  .memory_bytes = limit > 0 ? limit : INT64_MAX};
-    ra_prediction p;
-    request.ring.head_groups = groups;
-    request.ring.rounds = rounds;
-    request.ring.tensors_follow = true;
-    cr_assert_eq(ra_predict(&request, &p), RA_OK);
-    choice const made = {p.head_groups, p.rounds,
-                         p.peak_bytes <= request.memory_bytes ? p.peak_bytes : 0,
-                         (int64_t)p.sent_bytes};
-    ra_prediction_fini(&p);
-    return made;
-}
-
-/* Whether auto should rather take so many groups in so many rounds. */
-static bool is_better(int32_t groups, int32_t rounds, const choice *than)
-{
-    bool const once = groups <= KEY_HEADS;
-    if (once != (than->groups <= KEY_HEADS))
-        return once;
-    if (!once && groups != than->groups)
-        return groups < than->groups;
-    return rounds < than->rounds;
-}
-
-/* Every limit at which some groups in some rounds fit is met: where that does, keys travel once for
-   each head of theirs, else for the fewest groups; and both in the fewest rounds. */
-static void check_shared_keys(choose_function *choose, bool backward)
-{
-    ring_job job = shared_keys_job(backward);
-    int64_t peaks[SHARING + 1][ROUNDS], least = INT64_MAX;
-    for (int32_t n = 1; n <= SHARING; ++n)
-        for (int i = 0; i < ROUNDS; ++i) {
-            choice const asked = choose(&job, n * KEY_HEADS, 1 << i, 0);
-            cr_assert(asked.groups == n * KEY_HEADS && asked.rounds == 1 << i);
-            peaks[n][i] = asked.peak_bytes;
-            least = asked.peak_bytes < least ? asked.peak_bytes : least;
-        }
-    for (int p = 0; p < 2 * SHARING * ROUNDS; ++p) {
-        int64_t const limit = peaks[1 + p / 2 / ROUNDS][p / 2 % ROUNDS] - p % 2;
-        choice const made = choose(&job, 0, 0, limit);
-        cr_expect(made.peak_bytes <= limit);
-        cr_expect_eq(made.peak_bytes > 0, limit >= least, "limit %lld, least %lld",
-                     (long long)limit, (long long)least);
-        for (int32_t n = 1; n <= SHARING && made.peak_bytes > 0; ++n)
-            for (int i = 0; i < ROUNDS; ++i)
-                cr_expect(peaks[n][i] > limit || !is_better(n * KEY_HEADS, 1 << i, &made),
-                          "limit %lld: %d groups, %d rounds, not %d, %d", (long long)limit,
-                          made.groups, made.rounds, n * KEY_HEADS, 1 << i);
-    }
-    ring_job_free(&job);
-}
-
-Test(head_groups, of_a_ring_share_keys_where_nothing_else_fits, .timeout = 300)
-{
-    check_shared_keys(ring_chooses, false);
-    check_shared_keys(ring_chooses, true);
-}
-
-Test(head_groups, of_a_prediction_share_keys_where_nothing_else_fits, .timeout = 300)
-{
-    check_shared_keys(prediction_chooses, false);
-    check_shared_keys(prediction_chooses, true);
-}
-
-/* Buffers are short down to the last round, whose maps are small beside them. */
-static void check_after_all_rounds(choose_function *choose)
-{
-    ring_job job = ring_job_heads(2, 1024, 2, 1, 256, RA_BF16);
-    ring_job_free(&job);
-    job.mode = RA_RING_COMM_ONLY;
-    job.config.schedule = RA_SCHEDULE_DIRECT;
-    job.config.batch = 16;
-    job.pattern.causal = false;
-    ring_job_take_tensors(&job);
-    choice const before = choose(&job, 1, RA_ROUNDS_MAX / 2, 0);
-    choice const last = choose(&job, 1, RA_ROUNDS_MAX, 0);
-    cr_assert_lt(last.peak_bytes, before.peak_bytes);
-    choice const made = choose(&job, 0, 0, last.peak_bytes);
-    cr_expect(made.groups == 1 && made.rounds == RA_ROUNDS_MAX && made.peak_bytes > 0);
-    choice const split = choose(&job, 0, 0, last.peak_bytes - 1);
-    cr_expect(split.groups == 2 && split.rounds < RA_ROUNDS_MAX && split.peak_bytes > 0,
-              "%d groups, %d rounds, %lld bytes", split.groups, split.rounds,
-              (long long)split.peak_bytes);
-    ring_job_free(&job);
-}
-
-Test(head_groups, share_keys_when_no_number_of_rounds_fits, .timeout = 300)
-{
-    check_after_all_rounds(ring_chooses);
-    check_after_all_rounds(prediction_chooses);
-}
-
 /* [groups]: what so many need, and what rounds could make smaller. */
 typedef struct need {
     int64_t bytes, buffers;
@@ -390,51 +275,27 @@ Test(head_groups, are_the_fewest_that_fit_or_those_that_need_least)
     expect_found(&c, shrink, 20, 1, (ra_groups_found){NONE, 4, 4});
 }
 
-/* Tries rounds with what is found in 1, 2, 4, ... of them; returns the last, and *tries_out. */
-static int32_t search(const ra_groups_found *found, int32_t most, int *tries_out)
-{
-    ra_ring_config const c = {.heads = 8, .kv_heads = 2};
-    ra_rounds_search s = ra_rounds_search_begin(1);
-    *tries_out = 0;
-    for (bool again = true; again; ++*tries_out) {
-        int32_t const more = s.rounds < most ? 2 * s.rounds : 0;
-        cr_assert_lt(*tries_out, 10);
-        again = ra_rounds_search_goes_on(&s, &c, found[__builtin_ctz((unsigned)s.rounds)], more);
-    }
-    return s.rounds;
-}
-
-Test(head_groups, take_the_first_rounds_that_send_nothing_twice_or_those_of_fewest_groups)
-{
-    enum { NONE = RA_GROUPS_NONE };
-    int tries;
-    cr_expect_eq(search((ra_groups_found[]){{2, 1, 2}}, 4, &tries), 1);
-    cr_expect_eq(tries, 1);
-    cr_expect_eq(search((ra_groups_found[]){{8, 2, 8}, {4, 2, 4}, {2, 2, 2}}, 4, &tries), 4);
-    cr_expect_eq(tries, 3);
-    cr_expect_eq(search((ra_groups_found[]){{8, 2, 8}, {4, 2, 4}, {4, 4, 4}}, 4, &tries), 2);
-    cr_expect_eq(tries, 4, "planned again");
-    cr_expect_eq(search((ra_groups_found[]){{8, 4, 8}, {4, 4, 4}, {NONE, 8, 8}}, 4, &tries), 2);
-    cr_expect_eq(tries, 2, "no more rounds can do with fewer");
-    cr_expect_eq(search((ra_groups_found[]){{4, 4, 4}, {2, 2, 2}}, 4, &tries), 1);
-    cr_expect_eq(search((ra_groups_found[]){{NONE, 4, 8}, {NONE, NONE, 8}}, 4, &tries), 1);
-    cr_expect_eq(tries, 3);
-    cr_expect_eq(search((ra_groups_found[]){{NONE, NONE, 8}}, 4, &tries), 1);
-    cr_expect_eq(tries, 1);
-}
-
 Test(head_groups, that_share_keys_send_them_to_each)
 {
-    ring_job job = shared_keys_job(true);
-    int64_t const once = ring_chooses(&job, KEY_HEADS, 1, 0).sent_bytes;
-    int64_t const again = ring_chooses(&job, SHARING * KEY_HEADS, 1, 0).sent_bytes;
-    cr_expect_eq(again, SHARING * once, "%lld, once %lld", (long long)again, (long long)once);
-    cr_expect_eq(prediction_chooses(&job, SHARING * KEY_HEADS, 1, 0).sent_bytes, again);
-    job.ranks = 500; /* more than a prediction follows one by one */
-    int64_t const many = prediction_chooses(&job, KEY_HEADS, 1, 0).sent_bytes;
-    cr_expect_gt(many, once);
-    cr_expect_eq(prediction_chooses(&job, SHARING * KEY_HEADS, 1, 0).sent_bytes, SHARING * many);
-    ring_job_free(&job);
+    enum { KEY_HEADS = 2, SHARING = 3 };
+    ra_pattern_config const dense = ra_pattern_config_dense();
+    double sent[3];
+    for (int32_t groups = KEY_HEADS; groups <= SHARING * KEY_HEADS; groups += 4) {
+        ring_job job = ring_job_heads(4, 2048, KEY_HEADS * SHARING, KEY_HEADS, 16, RA_BF16);
+        int32_t taken;
+        job.mode = RA_RING_COMM_ONLY;
+        job.config.rounds = 1;
+        job.pattern = dense;
+        (void)ring_peak(&job, groups, 0, &taken);
+        double const now[] = {(double)job.sent_bytes, predicted_sent(&job, groups, 4),
+                              predicted_sent(&job, groups, 500) /* more than are followed */};
+        for (int i = 0; i < 3; ++i)
+            cr_expect(groups == KEY_HEADS ? now[i] > 0 : now[i] == SHARING * sent[i], "%d: %g", i,
+                      now[i]);
+        cr_expect_eq(now[0], now[1]);
+        memcpy(sent, now, sizeof(sent));
+        ring_job_free(&job);
+    }
 }
 
 /* ---- what travels ----------------------------------------------------------------------------

@@ -55,7 +55,7 @@ static outcome predict_job(ring_job *job, int32_t groups, int32_t rounds, int64_
     bool const shared = job->config.schedule == RA_SCHEDULE_SHARED;
     ra_predict_request request = {.ring = job->config,
                                   .pattern = &job->pattern,
-                                  .ranks = RANKS,
+                                  .ranks = job->ranks,
                                   .ranks_per_node = shared ? 2 : 1,
                                   .may_share = shared,
                                   .tile_rows = 64,
@@ -313,6 +313,135 @@ Test(rounds, of_a_prediction_are_none_that_it_could_not_look_at)
                      p.rounds);
         ra_prediction_fini(&p);
     }
+}
+
+/* ---- and head groups that share keys ---------------------------------------------------------
+ */
+
+enum { KEY_HEADS = 2, SHARING = 3, ROUNDS = 7 /* 1 to 64 */ };
+
+static ring_job shared_keys_job(bool backward)
+{
+    ring_job job = ring_job_heads(4, 2048, KEY_HEADS * SHARING, KEY_HEADS, 16, RA_BF16);
+    job.mode = RA_RING_COMM_ONLY;
+    job.config.schedule = RA_SCHEDULE_DIRECT;
+    job.config.comm_buffers = 1;
+    job.config.layout = RA_LAYOUT_CONTIGUOUS;
+    job.config.backward = backward;
+    job.pattern.causal = false;
+    return job;
+}
+
+/* Whether auto should rather take so many groups in so many rounds. */
+static bool is_better(int32_t groups, int32_t rounds, const outcome *than)
+{
+    bool const once = groups <= KEY_HEADS;
+    if (once != (than->groups <= KEY_HEADS))
+        return once;
+    if (!once && groups != than->groups)
+        return groups < than->groups;
+    return rounds < than->rounds;
+}
+
+/* Every limit at which some groups in some rounds fit is met: where that does, keys travel once for
+   each head of theirs, else for the fewest groups; and both in the fewest rounds. */
+static void check_shared_keys(try_job *try_it, bool backward)
+{
+    ring_job job = shared_keys_job(backward);
+    int64_t peaks[SHARING + 1][ROUNDS], least = INT64_MAX;
+    for (int32_t n = 1; n <= SHARING; ++n)
+        for (int i = 0; i < ROUNDS; ++i) {
+            outcome const asked = try_it(&job, n * KEY_HEADS, 1 << i, 0);
+            cr_assert(asked.groups == n * KEY_HEADS && asked.rounds == 1 << i);
+            peaks[n][i] = asked.peak_bytes;
+            least = asked.peak_bytes < least ? asked.peak_bytes : least;
+        }
+    for (int p = 0; p < 2 * SHARING * ROUNDS; ++p) {
+        int64_t const limit = peaks[1 + p / 2 / ROUNDS][p / 2 % ROUNDS] - p % 2;
+        outcome const made = try_it(&job, 0, 0, limit);
+        cr_expect(made.status != RA_OK || made.peak_bytes <= limit);
+        cr_expect_eq(made.status == RA_OK, limit >= least, "limit %lld, least %lld",
+                     (long long)limit, (long long)least);
+        for (int32_t n = 1; n <= SHARING && made.status == RA_OK; ++n)
+            for (int i = 0; i < ROUNDS; ++i)
+                cr_expect(peaks[n][i] > limit || !is_better(n * KEY_HEADS, 1 << i, &made),
+                          "limit %lld: %d groups, %d rounds, not %d, %d", (long long)limit,
+                          made.groups, made.rounds, n * KEY_HEADS, 1 << i);
+    }
+    ring_job_free(&job);
+}
+
+Test(rounds, of_a_ring_come_before_groups_that_share_keys, .timeout = 300)
+{
+    check_shared_keys(run_job, false);
+    check_shared_keys(run_job, true);
+}
+
+Test(rounds, of_a_prediction_come_before_groups_that_share_keys, .timeout = 300)
+{
+    check_shared_keys(predict_job, false);
+    check_shared_keys(predict_job, true);
+}
+
+/* Buffers are short down to the last round, whose maps are small beside them. */
+static void check_after_all_rounds(try_job *try_it)
+{
+    ring_job job = ring_job_heads(2, 1024, 2, 1, 256, RA_BF16);
+    ring_job_free(&job);
+    job.mode = RA_RING_COMM_ONLY;
+    job.config.schedule = RA_SCHEDULE_DIRECT;
+    job.config.batch = 16;
+    job.pattern.causal = false;
+    ring_job_take_tensors(&job);
+    outcome const before = try_it(&job, 1, RA_ROUNDS_MAX / 2, 0);
+    outcome const last = try_it(&job, 1, RA_ROUNDS_MAX, 0);
+    cr_assert_lt(last.peak_bytes, before.peak_bytes);
+    outcome const made = try_it(&job, 0, 0, last.peak_bytes);
+    cr_expect(made.groups == 1 && made.rounds == RA_ROUNDS_MAX && made.status == RA_OK);
+    outcome const split = try_it(&job, 0, 0, last.peak_bytes - 1);
+    cr_expect(split.groups == 2 && split.rounds < RA_ROUNDS_MAX && split.status == RA_OK,
+              "%d groups, %d rounds, %lld bytes", split.groups, split.rounds,
+              (long long)split.peak_bytes);
+    ring_job_free(&job);
+}
+
+Test(rounds, give_way_to_groups_that_share_keys_when_no_number_fits, .timeout = 300)
+{
+    check_after_all_rounds(run_job);
+    check_after_all_rounds(predict_job);
+}
+
+/* Tries rounds with what is found in 1, 2, 4, ... of them; returns the last, and *tries_out. */
+static int32_t search(const ra_groups_found *found, int32_t most, int *tries_out)
+{
+    ra_ring_config const c = {.heads = 8, .kv_heads = 2};
+    ra_rounds_search s = ra_rounds_search_begin(1);
+    *tries_out = 0;
+    for (bool again = true; again; ++*tries_out) {
+        int32_t const more = s.rounds < most ? 2 * s.rounds : 0;
+        cr_assert_lt(*tries_out, 10);
+        again = ra_rounds_search_goes_on(&s, &c, found[__builtin_ctz((unsigned)s.rounds)], more);
+    }
+    return s.rounds;
+}
+
+Test(rounds, are_the_first_that_send_nothing_twice_or_those_of_fewest_groups)
+{
+    enum { NONE = RA_GROUPS_NONE };
+    int tries;
+    cr_expect_eq(search((ra_groups_found[]){{2, 1, 2}}, 4, &tries), 1);
+    cr_expect_eq(tries, 1);
+    cr_expect_eq(search((ra_groups_found[]){{8, 2, 8}, {4, 2, 4}, {2, 2, 2}}, 4, &tries), 4);
+    cr_expect_eq(tries, 3);
+    cr_expect_eq(search((ra_groups_found[]){{8, 2, 8}, {4, 2, 4}, {4, 4, 4}}, 4, &tries), 2);
+    cr_expect_eq(tries, 4, "planned again");
+    cr_expect_eq(search((ra_groups_found[]){{8, 4, 8}, {4, 4, 4}, {NONE, 8, 8}}, 4, &tries), 2);
+    cr_expect_eq(tries, 2, "no more rounds can do with fewer");
+    cr_expect_eq(search((ra_groups_found[]){{4, 4, 4}, {2, 2, 2}}, 4, &tries), 1);
+    cr_expect_eq(search((ra_groups_found[]){{NONE, 4, 8}, {NONE, NONE, 8}}, 4, &tries), 1);
+    cr_expect_eq(tries, 3);
+    cr_expect_eq(search((ra_groups_found[]){{NONE, NONE, 8}}, 4, &tries), 1);
+    cr_expect_eq(tries, 1);
 }
 
 Test(rounds, end_before_the_steps_get_too_many)
