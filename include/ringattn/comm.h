@@ -156,9 +156,9 @@ void ra_comm_set_watch(ra_comm *comm, ra_comm_watch *watch, void *context);
 RA_CHECKED ra_status ra_comm_barrier(ra_comm *comm, const char *operation);
 RA_CHECKED ra_status ra_comm_broadcast(ra_comm *comm, const char *operation, int root, void *data,
                                        size_t bytes);
-/** Collective: `data`, at most 64 bytes, becomes that of the first rank of this rank's host. */
-RA_CHECKED ra_status ra_comm_host_broadcast(ra_comm *comm, const char *operation, void *data,
-                                            size_t bytes);
+/** By all ranks: `data`, at most 64 bytes, becomes that of the first rank of this rank's host. */
+RA_CHECKED ra_status ra_comm_broadcast_by_host(ra_comm *comm, const char *operation, void *data,
+                                               size_t bytes);
 /** In place, element by element; the result is the same, bit for bit, on every rank. */
 RA_CHECKED ra_status ra_comm_reduce_i64(ra_comm *comm, const char *operation, ra_reduce reduce,
                                         int64_t *values, int count);

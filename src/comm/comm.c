@@ -357,7 +357,7 @@ ra_status ra_comm_broadcast(ra_comm *comm, const char *operation, int root, void
     return break_if_failed(comm, status);
 }
 
-ra_status ra_comm_host_broadcast(ra_comm *comm, const char *operation, void *data, size_t bytes)
+ra_status ra_comm_broadcast_by_host(ra_comm *comm, const char *operation, void *data, size_t bytes)
 {
     char other[64];
     ra_status status = RA_OK;
@@ -365,9 +365,9 @@ ra_status ra_comm_host_broadcast(ra_comm *comm, const char *operation, void *dat
     for (int rank = 0, host = 0; rank < comm->size && status == RA_OK; rank++) {
         if (comm->hosts[rank] != host)
             continue; /* not the first rank of the next host */
-        bool const is_own = host++ == comm->hosts[comm->rank];
-        memcpy(other, data, bytes);
+        bool const is_own = host == comm->hosts[comm->rank];
         status = ra_comm_broadcast(comm, operation, rank, is_own ? data : other, bytes);
+        host++;
     }
     return status;
 }

@@ -171,7 +171,7 @@ ra_status ra_window_create(ra_comm *comm, size_t bytes, ra_window *window_out)
     bool const first = ra_hosts_place(comm->hosts, comm->rank) == 0;
     if (first)
         mine = take(comm, &window, &file, &invite);
-    ra_status status = ra_comm_host_broadcast(comm, "making a window", &invite, sizeof(invite));
+    ra_status status = ra_comm_broadcast_by_host(comm, "making a window", &invite, sizeof(invite));
     if (status == RA_OK) {
         if (!first)
             mine = find(&invite, &file);

@@ -55,7 +55,7 @@ int32_t ra_ring_key_heads_sent(const ra_ring_config *c, int32_t count)
 }
 
 /* The next number of groups after `count` that makes the largest group smaller; the numbers between
-   save nothing. The last group is the largest, the first the smallest. */
+   save nothing. */
 static int32_t more_groups(const ra_ring_config *c, int32_t count)
 {
     ra_head_group const largest = ra_ring_group_of(c, count, count - 1);

@@ -134,11 +134,6 @@ static int64_t needed_bytes(const void *context, int32_t groups, int64_t *buffer
            (job->request->on_device ? 0 : plan_array_bytes(job, groups));
 }
 
-static int32_t larger(int32_t groups, int32_t others)
-{
-    return groups > others ? groups : others;
-}
-
 /* Choose the groups of plans of all heads, as ra_ring_settle_groups does. */
 static ra_groups_found choose_groups(ra_predict_job *job, const ra_predict_plan *plans)
 {
@@ -147,15 +142,17 @@ static ra_groups_found choose_groups(ra_predict_job *job, const ra_predict_plan 
     int64_t rooms[RA_PREDICT_RANKS_ALL], buffers;
     int32_t const fewest = ra_ring_fewest_groups(c, job->pattern, job->ranks, job->teams.count);
     int32_t const wanted = c->head_groups != 0 ? c->head_groups : fewest;
-    ra_groups_found found = {count > 0 ? 0 : wanted, 0, 0};
+    ra_groups_found found = {wanted, wanted, wanted}; /* without a limit */
     for (int i = 0; i < count; ++i) {
         whole_plan const whole = {job, &plans[i], job->followed[i]};
         rooms[i] = room_of(job, &plans[i], job->followed[i]);
         ra_groups_found const one = ra_ring_find_groups(c, needed_bytes, &whole, rooms[i], fewest);
-        found = (ra_groups_found){larger(one.fit, found.fit), larger(one.could, found.could),
-                                  larger(one.least, found.least)};
+        found = i == 0 ? one
+                       : (ra_groups_found){(int32_t)ra_max_i64(one.fit, found.fit),
+                                           (int32_t)ra_max_i64(one.could, found.could),
+                                           (int32_t)ra_max_i64(one.least, found.least)};
     }
-    job->groups = found.fit != RA_GROUPS_NONE ? found.fit : found.least;
+    job->groups = ra_groups_taken(found);
     for (int i = 0; i < count; ++i) {
         whole_plan const whole = {job, &plans[i], job->followed[i]};
         if (needed_bytes(&whole, job->groups, &buffers) > rooms[i])
@@ -194,8 +191,7 @@ static ra_status make_plans(ra_predict_job *job, ra_predict_plan **plans)
         *plans = NULL;
         job->sampled = sampled;
         job->tried_rounds = true;
-        set_rounds(job, search.rounds,
-                   first == RA_SCHEDULE_RING && search.rounds > 1 ? RA_SCHEDULE_DIRECT : first);
+        set_rounds(job, search.rounds, ra_schedule_of_rounds(first, search.rounds));
     }
 }
 

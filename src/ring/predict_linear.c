@@ -79,7 +79,7 @@ static int32_t groups_of(const ra_predict_job *job, int rank)
             ra_predict_round(job, job->request->workspace_bytes) +
             ra_predict_tensors_room(job, rank);
     ra_groups_found const found = ra_ring_find_groups(c, needed_bytes, &of, left, 1);
-    return found.fit != RA_GROUPS_NONE ? found.fit : found.least;
+    return ra_groups_taken(found);
 }
 
 /* By all ranks: each but the last sends its sums on; if all rows see all, both ways. Backward needs

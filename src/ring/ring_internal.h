@@ -235,7 +235,7 @@ struct ra_ring {
 /* Shapes and bytes of a group. */
 ra_head_group ra_ring_group_of(const ra_ring_config *config, int32_t group_count, int32_t group);
 /* Whether there can be so many: 1 to kv_heads, or, of softmax attention, a multiple of kv_heads up
-   to heads. The last one is the largest, the first the smallest. */
+   to heads. Of so many groups the last is the largest, the first the smallest. */
 bool ra_ring_has_groups(const ra_ring_config *config, int32_t group_count);
 /* Key heads whose keys so many groups send, each as often as groups share it. */
 int32_t ra_ring_key_heads_sent(const ra_ring_config *config, int32_t group_count);
@@ -283,10 +283,15 @@ typedef int64_t ra_group_bytes(const void *context, int32_t groups, int64_t *buf
 /* Numbers of groups, with a plan of all heads in so many rounds. */
 enum { RA_GROUPS_NONE = INT32_MAX };
 typedef struct ra_groups_found {
-    int32_t fit;   /* the fewest that fit, or NONE */
+    int32_t fit;   /* that are taken as they fit: the fewest, or those that send less; or NONE */
     int32_t could; /* the fewest that would without what more rounds make smaller, or NONE */
-    int32_t least; /* which need least, if none fit */
+    int32_t least; /* `fit`, or, if none, those of kv_heads and more that need least */
 } ra_groups_found;
+
+static inline int32_t ra_groups_taken(ra_groups_found found)
+{
+    return found.fit != RA_GROUPS_NONE ? found.fit : found.least;
+}
 
 /* Of as many groups as were asked for, or of all numbers: first of `fewest`, if they fit. */
 ra_groups_found ra_ring_find_groups(const ra_ring_config *config, ra_group_bytes *bytes_of,
@@ -308,12 +313,17 @@ ra_rounds_search ra_rounds_search_begin(int32_t rounds);
 /* With what was found in these rounds, and the number after them or 0: whether to plan again. */
 bool ra_rounds_search_goes_on(ra_rounds_search *search, const ra_ring_config *config,
                               ra_groups_found found, int32_t more);
+/* Auto may have chosen schedule ring, which has one round. */
+static inline ra_schedule ra_schedule_of_rounds(ra_schedule chosen, int32_t rounds)
+{
+    return chosen == RA_SCHEDULE_RING && rounds > 1 ? RA_SCHEDULE_DIRECT : chosen;
+}
 
-/* Collective: bytes that this rank's ring may take beside the caller's tensors. Not read, and of no
-   meaning, if neither groups nor rounds are chosen by it. */
+/* Collective: bytes that this rank's ring may take beside the caller's tensors. Boundless, and not
+   read, if neither groups nor rounds are chosen by it. */
 RA_CHECKED ra_status ra_ring_read_room(ra_ring *ring, int64_t *bytes_out);
 /* Collective: the number of head groups, and on every rank what was found for all. Ranks may have
-   different room: the largest number wins, if it fits everywhere. */
+   different room: the largest number wins; `fit` is NONE if that does not fit everywhere. */
 RA_CHECKED ra_status ra_ring_settle_groups(ra_ring *ring, ra_group_bytes *bytes_of,
                                            const void *context, int64_t room, int32_t fewest,
                                            ra_groups_found *found_out);

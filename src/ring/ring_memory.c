@@ -146,7 +146,7 @@ int64_t ra_ring_group_bytes(const ra_ring *ring, const ra_plan *plan, int32_t gr
 
 ra_status ra_ring_read_room(ra_ring *ring, int64_t *bytes_out)
 {
-    int64_t available = 0;
+    int64_t available = INT64_MAX;
     if (ring->config.head_groups == 0 || ra_plan_more_rounds(&ring->config, &ring->teams, 1) > 0) {
         ra_status const status = ra_ring_agree(ring, ra_pool_available(ring->pool, &available));
         if (status != RA_OK)
@@ -167,7 +167,7 @@ ra_status ra_ring_settle_groups(ra_ring *ring, ra_group_bytes *bytes_of, const v
     if (status != RA_OK)
         return status;
     ra_groups_found found = {(int32_t)numbers[0], (int32_t)numbers[1], (int32_t)numbers[2]};
-    ring->group_count = found.fit != RA_GROUPS_NONE ? found.fit : found.least;
+    ring->group_count = ra_groups_taken(found);
     int64_t lacks = bytes_of(context, ring->group_count, &buffers) > room;
     status = ra_comm_reduce_i64(ring->comm, "room for head groups", RA_MAX, &lacks, 1);
     if (lacks != 0)

@@ -157,16 +157,19 @@ static ra_status settle_rounds(ra_ring *ring, ra_plan *plan_out)
     ra_schedule const first = ring->schedule;
     ra_rounds_search search = ra_rounds_search_begin(ring->rounds);
     for (;;) {
-        ra_groups_found found;
+        ra_groups_found found = {RA_GROUPS_NONE, RA_GROUPS_NONE, 0};
         ra_status const status = make_whole(ring, plan_out, &found);
         int32_t const more = ra_plan_more_rounds(&ring->config, &ring->teams, ring->rounds);
-        if (status != RA_OK || !ra_rounds_search_goes_on(&search, &ring->config, found, more))
+        /* No room for the maps of so many rounds loses nothing where fewer have fitted. */
+        bool const may_return = status == RA_ERR_NO_MEMORY && ring->failed_together &&
+                                search.best_groups != RA_GROUPS_NONE && !search.is_last;
+        if ((status != RA_OK && !may_return) ||
+            !ra_rounds_search_goes_on(&search, &ring->config, found, more))
             return status;
-        ra_ring_give_plan(ring, plan_out);
+        if (status == RA_OK)
+            ra_ring_give_plan(ring, plan_out);
         ring->rounds = search.rounds;
-        /* Auto may have chosen schedule ring, which has one round. */
-        ring->schedule =
-            first == RA_SCHEDULE_RING && search.rounds > 1 ? RA_SCHEDULE_DIRECT : first;
+        ring->schedule = ra_schedule_of_rounds(first, search.rounds);
     }
 }
 

@@ -137,7 +137,7 @@ ra_status ra_trace_align(ra_trace *trace, ra_comm *comm)
     qsort(mine, ALIGN_ROUNDS, sizeof(mine[0]), ra_compare_i64);
     /* How far the clock of this rank's host is ahead of rank 0's, as its first rank has it. */
     int64_t shift_ns = mine[ALIGN_ROUNDS / 2];
-    status = ra_comm_host_broadcast(comm, operation, &shift_ns, sizeof(shift_ns));
+    status = ra_comm_broadcast_by_host(comm, operation, &shift_ns, sizeof(shift_ns));
     trace->origin_ns += shift_ns;
     return status;
 }

@@ -160,9 +160,9 @@ const ra_config_key ra_config_keys[] = {
      AT(head_groups), RANGE(1, 65536), .zero_name = "auto"},
     {"ring.rounds", RA_KEY_INT32, "auto",
      "rounds in which rows travel between ranks that do not share memory, a part of each exchange "
-     "at a time; more of them take smaller buffers and more tile maps; auto: one, or if that does "
-     "not fit with shape.kv_heads head groups, the first of 2, 4, 8, ... that does; schedule ring "
-     "has one",
+     "at a time; more of them take smaller buffers and more tile maps; auto: the first of 1, 2, 4, ... "
+     "that fits with up to shape.kv_heads head groups, or with those asked for, else the first of "
+     "those that need the fewest groups; schedule ring has one",
      AT(rounds), RANGE(1, RA_ROUNDS_MAX), .zero_name = "auto"},
 
     {"memory.limit", RA_KEY_BYTES, "none",

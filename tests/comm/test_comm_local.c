@@ -45,6 +45,17 @@ static int meet_on_hosts(ra_comm *comm, void *context)
     return failures;
 }
 
+/* Every host hears of its first rank. */
+static int hear_of_the_first(ra_comm *comm, void *context)
+{
+    static const int64_t firsts[] = {100, 101, 103}; /* of ranks 0, 1 and 3 */
+    int const rank = ra_comm_rank(comm);
+    int64_t value = 100 + rank;
+    (void)context;
+    ra_status const status = ra_comm_broadcast_by_host(comm, "a number", &value, sizeof(value));
+    return status != RA_OK || value != firsts[some_hosts[rank]];
+}
+
 /* Rank 2 stays away: the first of its host names it, and the other learns of that; only these wait
    for it. */
 static int miss_a_meeting(ra_comm *comm, void *context)
@@ -74,6 +85,13 @@ Test(local, ranks_of_pretended_hosts_meet_in_windows_of_their_own)
         cr_assert_eq(ra_comm_create_local(HOST_RANKS, some_hosts, 60000, comms), RA_OK);
         cr_expect_eq(local_ranks_run_on(HOST_RANKS, comms, meet_on_hosts, NULL), 0);
     }
+}
+
+Test(local, ranks_of_pretended_hosts_hear_of_the_first_of_theirs)
+{
+    ra_comm *comms[HOST_RANKS];
+    cr_assert_eq(ra_comm_create_local(HOST_RANKS, some_hosts, 60000, comms), RA_OK);
+    cr_expect_eq(local_ranks_run_on(HOST_RANKS, comms, hear_of_the_first, NULL), 0);
 }
 
 Test(local, who_is_missed_in_a_window_is_named)

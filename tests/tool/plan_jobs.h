@@ -19,9 +19,9 @@ int job_between(test_rng *rng, int low, int high);
 
 /** Keys of `pattern`, for a sequence of so many tokens. */
 void job_draw_pattern(test_rng *rng, int seq, job_text *job);
-/** Layout, buffers, and a schedule: not `shared`, where memory is not. */
 /** Heads, for keys too, in head groups; those of linear attention share no keys. */
 void job_draw_heads(test_rng *rng, bool is_linear, job_text *job);
+/** Layout, buffers, and a schedule: not `shared`, where memory is not. */
 void job_draw_ring(test_rng *rng, bool may_share, job_text *job);
 
 #endif

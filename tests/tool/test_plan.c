@@ -756,6 +756,18 @@ Test(plan, the_busiest_of_many_ranks_is_followed)
     json_decref(plan);
 }
 
+/* Nothing is tried where nothing has to fit. */
+Test(plan, of_groups_that_share_keys_is_exact_without_a_limit)
+{
+    json_t *const plan = plan_point_of(0, "plan --ranks 2 " SHAPE
+                                          "--set ring.schedule=direct --set ring.head_groups=4 "
+                                          "--set memory.pattern_cache.mode=lazy");
+    cr_expect_eq(integer(plan, "head_groups"), 4);
+    cr_expect_eq(integer(plan, "rounds"), 1);
+    cr_expect(json_is_true(member(plan, "exact")));
+    json_decref(plan);
+}
+
 /* Of one head at a time, if need be: forward they come and go within a step. */
 Test(plan, head_groups_leave_room_for_scores)
 {

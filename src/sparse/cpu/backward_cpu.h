@@ -170,9 +170,9 @@ static void backward_tile(backward_head *f, const ra_tilemap *map, uint32_t inde
                 load_backward_tile(f, tile);
             loaded = true;
             /* Keys of other threads' shares are not left out of what is asked for. */
-            next_keys const ahead = keys_after(run, run_end, end, seen.end, tile->q_count);
+            run_keys const ahead = keys_after(run, run_end, end, seen.end, tile->q_count);
             key_block block = {
-                .begin = b, .end = end, .band = band, .ahead = some_keys(ahead, 0, RA_KEY_BLOCK)};
+                .begin = b, .end = end, .band = band, .ahead = keys_part(ahead, 0, RA_KEY_BLOCK)};
             backward_block(f, run, &block);
         }
     }

@@ -27,14 +27,14 @@ typedef struct forward_scratch {
     float *chunk_acc, *chunk_top, *chunk_sum; /* state of a chunk whose rows are shared */
 } forward_scratch;
 
-/* Which keys lie packed in a thread's scratch, and in which form. */
+/* Which keys lie packed in a thread's scratch, in which form, and what is asked for meanwhile. */
 typedef struct packed_keys {
     int64_t row;           /* the first one */
     int32_t stride, count; /* of rows */
     bool floats, pairs;    /* packed as; at most one */
     bool unfit;            /* for pairs */
     bool finite;           /* where floats */
-    next_keys ahead;       /* what comes after them, yet to be asked for, */
+    run_keys ahead;        /* what comes after them, yet to be asked for, */
     int32_t ahead_count;   /* so many keys with each panel */
 } packed_keys;
 
@@ -150,7 +150,7 @@ RA_INLINE void soften_panel(int vecs, int32_t n, float *restrict weight, float *
 /* Ask for some of the keys that come next. */
 RA_INLINE void prefetch_ahead(const forward_head *f, packed_keys *packed)
 {
-    next_keys const some = some_keys(packed->ahead, 0, packed->ahead_count);
+    run_keys const some = keys_part(packed->ahead, 0, packed->ahead_count);
     prefetch_keys(f->k, some, 0, f->dim);
     prefetch_keys(f->v, some, 0, f->dim);
     packed->ahead.begin = some.end;
@@ -349,18 +349,19 @@ static packed_keys forward_next(const forward_head *f)
 }
 
 /*
- * What to ask for while `count` tiles compute the keys at hand: what comes next, a share with each
- * panel. Not in a long run: there it gave 1 % on one processor, and took as much on another.
+ * What to ask for while the keys at hand are computed: what comes next, a share with each panel, as
+ * if all `count` tiles took these keys; what is not reached is not asked for. Not within a long
+ * run, where it gave little on one processor and took more on another (docs/performance.md).
  */
 static void forward_look_ahead(const forward_head *f, int32_t count, packed_keys *packed)
 {
     enum { LONG_RUN = 16 * RA_KEY_BLOCK };
     int32_t const panels = (int32_t)ra_div_ceil(f->tile->q_count, PANEL) * count;
-    next_keys const next = keys_after(f->run, f->run_end, f->left.begin + packed->count,
-                                      f->left.end, f->tile->q_count);
+    run_keys const next = keys_after(f->run, f->run_end, f->left.begin + packed->count, f->left.end,
+                                     f->tile->q_count);
     if (next.run == NULL || (next.run == f->run && next.run->k_count > LONG_RUN))
         return;
-    packed->ahead = some_keys(next, 0, RA_KEY_BLOCK);
+    packed->ahead = keys_part(next, 0, RA_KEY_BLOCK);
     packed->ahead_count = (int32_t)ra_div_ceil(packed->ahead.end - packed->ahead.begin, panels);
 }
 

@@ -196,7 +196,7 @@ static bool queries_are_finite(const linear_task *t, int64_t row, int32_t n)
 static void key_task(linear_task *t)
 {
     const linear_scratch *s = &t->s;
-    t->ahead = -CHUNK;
+    t->chunk_step = -CHUNK;
     carried_load(&s->grad, t->dim, t->grad);
     transpose(s->grad.matrix, t->dim_pad, t->dim_pad, t->dim_pad, s->state.matrix, t->dim_pad);
     int64_t const chunks = ra_div_ceil(t->end - t->begin, CHUNK);

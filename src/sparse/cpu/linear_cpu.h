@@ -24,7 +24,7 @@ typedef struct linear_task {
     float *state, *grad; /* of the segment, in the pass */
     float *prefixes;     /* of the (batch, kv head) */
     head_view k, v;
-    int64_t ahead; /* rows from a chunk to the next: CHUNK, or -CHUNK backwards */
+    int64_t chunk_step; /* rows from a chunk to the next: CHUNK, or -CHUNK backwards */
 } linear_task;
 
 static const float ones[CHUNK] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
@@ -50,7 +50,7 @@ static linear_task task_begin(ra_kernel *kernel, const ra_linear_pass *pass, int
     t.prefixes = pass->prefixes == NULL ? NULL : pass->prefixes + lane * pass->rows * floats;
     t.k = view_head(&pass->k, t.batch, t.kv_head);
     t.v = view_head(&pass->v, t.batch, t.kv_head);
-    t.ahead = CHUNK;
+    t.chunk_step = CHUNK;
     return t;
 }
 
@@ -88,7 +88,7 @@ static bool load_chunk(const linear_task *t, head_view view, int64_t row, int32_
 {
     int32_t const dim_pad = t->dim_pad;
     veci check = {0};
-    prefetch_chunk(t, view, row + t->ahead, n);
+    prefetch_chunk(t, view, row + t->chunk_step, n);
     for (int32_t i = 0; i < n; ++i) {
         load_row(view.dtype, head_row(view, row + i), t->dim, to + (int64_t)i * dim_pad);
         check = check_row(check, to + (int64_t)i * dim_pad, dim_pad);

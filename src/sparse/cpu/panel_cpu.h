@@ -16,7 +16,7 @@ enum { KEY_BLOCK_ROWS = RA_KEY_BLOCK + PRODUCT_ROWS };
 typedef struct key_block {
     int32_t begin, end;
     ra_run_band band;
-    next_keys ahead;          /* backward: at most a block, that comes next */
+    run_keys ahead;           /* backward: at most a block, that comes next */
     bool finite;              /* no Inf or NaN in what weights multiply */
     bool pairs;               /* packed as pairs, as are the weights: see pairs.h */
     const float *key;         /* [end - begin][dim_pad] */

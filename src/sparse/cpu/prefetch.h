@@ -24,38 +24,38 @@ RA_INLINE void prefetch_tile(head_view view, const ra_tile *tile, int32_t dim)
 }
 
 /* Keys [begin, end) of a run; NULL: none. */
-typedef struct next_keys {
+typedef struct run_keys {
     const ra_run *run;
     int32_t begin, end;
-} next_keys;
+} run_keys;
 
 /* Where a tile's keys go on after those below `begin` of a run, of which queries see [.., end). */
-static inline next_keys keys_after(const ra_run *run, const ra_run *run_end, int32_t begin,
-                                   int32_t end, int32_t q_count)
+static inline run_keys keys_after(const ra_run *run, const ra_run *run_end, int32_t begin,
+                                  int32_t end, int32_t q_count)
 {
     while (begin >= end) {
         if (++run >= run_end)
-            return (next_keys){0};
+            return (run_keys){0};
         ra_run_band const band = ra_run_band_of(run, q_count);
         ra_run_keys const seen = ra_run_band_seen(band, 0, q_count, 0, run->k_count);
         begin = seen.begin;
         end = seen.end;
     }
-    return (next_keys){run, begin, end};
+    return (run_keys){run, begin, end};
 }
 
 /* Dims [d, d + dims) of keys [begin, end). */
-RA_INLINE void prefetch_keys(head_view view, next_keys keys, int32_t d, int32_t dims)
+RA_INLINE void prefetch_keys(head_view view, run_keys keys, int32_t d, int32_t dims)
 {
     for (int32_t b = keys.begin; b < keys.end; ++b)
         prefetch_row(run_row(view, keys.run, b), view.dtype, d, dims);
 }
 
-/* Keys from the index `from` on, so many at most. */
-static inline next_keys some_keys(next_keys keys, int32_t from, int32_t count)
+/* A part of them: from the index `from` on, so many at most. */
+static inline run_keys keys_part(run_keys keys, int32_t from, int32_t count)
 {
-    int32_t const begin = ra_hd_min(keys.begin + from, keys.end);
-    return (next_keys){keys.run, begin, ra_hd_min(begin + count, keys.end)};
+    int32_t const begin = keys.begin + ra_hd_min(from, keys.end - keys.begin);
+    return (run_keys){keys.run, begin, begin + ra_hd_min(count, keys.end - begin)};
 }
 
 #endif
