@@ -86,8 +86,8 @@ typedef struct ra_ring_config {
     int32_t rounds;      /* in which rows travel between ranks that do not share memory, a part of
                             every exchange in each; 1 to RA_ROUNDS_MAX. 0: the first of 1, 2, 4, 8,
                             ... that fits with up to kv_heads groups, or those asked for, else the
-                            first of those that need the fewest. More than 1
-                            not with schedule ring, nor for linear attention */
+                            first of those that need the fewest. More than 1 not with schedule ring,
+                            nor for linear attention */
     bool backward;       /* whether ra_ring_backward will be called */
     /* Linear attention instead of softmax: the pattern plays no part, layout contiguous or auto,
        schedule auto, scale 0; no lse; head groups bound the states that exist at a time (linear.h

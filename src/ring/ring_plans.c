@@ -118,9 +118,9 @@ typedef struct whole_plan {
     const ra_plan *plan;
 } whole_plan;
 
-/* Beside that plan. With one plan for all heads this is exact, else an upper bound, but
-   for the state of a group whose own maps have larger chunks. *buffers_out: the part of what more
-   rounds make smaller. */
+/* Beside that plan. With one plan for all heads this is exact, else an upper bound, but for the
+   state of a group whose own maps have larger chunks, and lists of chunks if these are smaller.
+   *buffers_out: the part of what more rounds make smaller. */
 static int64_t needed_bytes(const void *context, int32_t groups, int64_t *buffers_out)
 {
     const whole_plan *whole = context;

@@ -59,16 +59,15 @@ static ra_status heads_check(const ra_config *config)
                                                                               : "shape.heads",
                                 "shape.heads (%d) must be a multiple of shape.kv_heads (%d)",
                                 config->heads, config->kv_heads);
-    bool const divides_keys = config->head_groups <= config->kv_heads;
+    bool const linear = ra_config_linear(config) != RA_LINEAR_NONE; /* see linear_check */
     bool const divides_queries =
-        ra_config_linear(config) != RA_LINEAR_NONE || /* linear_check says more */
-        (config->head_groups <= config->heads && config->head_groups % config->kv_heads == 0);
-    bool const any = config->kv_heads == 1 || config->kv_heads == config->heads;
-    if (!divides_keys && !divides_queries && any)
+        config->head_groups <= config->heads && config->head_groups % config->kv_heads == 0;
+    bool const good = linear || config->head_groups <= config->kv_heads || divides_queries;
+    if (!good && (config->kv_heads == 1 || config->kv_heads == config->heads))
         return ra_config_refuse(config, "ring.head_groups",
                                 "%d groups of %d heads: must be 1 to %d", config->head_groups,
                                 config->heads, config->heads);
-    if (!divides_keys && !divides_queries)
+    if (!good)
         return ra_config_refuse(
             config, "ring.head_groups",
             "%d groups of %d heads, %d for keys and values: must be 1 to %d, or "
