@@ -53,8 +53,9 @@ static void begin_grads(backward_pass *pass)
         pass->own_grads = ra_ring_pair(ring, g->kv_count, sums, RA_F32);
         sums += ra_ring_grads_bytes(ring, g->kv_count, ra_ring_local_rows(ring));
     }
-    pass->step.dq = direct.dq ? ra_ring_view(ring, t->dq, c->dtype, c->heads, g->q_begin)
-                              : ra_ring_view(ring, sums, RA_F32, g->q_count, 0);
+    pass->step.dq =
+        direct.dq ? ra_ring_query_view(ring, t->dq, g)
+                  : ra_view_dense(sums, RA_F32, ra_ring_query_rows(ring, g), g->q_count, c->dim, 0);
 }
 
 /* Zero accumulators, but for gradients of keys that an earlier group has added to. */
@@ -74,21 +75,19 @@ static ra_status zero_sums(const backward_pass *pass)
 static ra_status begin_group(backward_pass *pass, int32_t index)
 {
     ra_ring *ring = pass->ring;
-    const ra_ring_config *c = &ring->config;
-    int64_t const rows = ra_ring_local_rows(ring);
     pass->group = ra_ring_group(ring, index);
     pass->group_index = index;
     pass->plan = ra_ring_plan(ring, index);
     pass->direct = ra_ring_direct_grads(ring, pass->plan, &pass->group);
     pass->own = ra_ring_own_keys(ring, pass->tensors, &pass->group);
-    int32_t const head = pass->group.q_begin;
-    pass->step = (ra_backward_step){
-        .shape = ra_ring_shape(ring, &pass->group),
-        .q = ra_ring_view(ring, pass->tensors->q, c->dtype, c->heads, head),
-        .dout = ra_ring_view(ring, pass->tensors->dout, c->dtype, c->heads, head),
-        .lse = pass->tensors->lse + head * rows,
-        .lse_batch_stride = c->heads * rows,
-        .delta = (const float *)ring->delta.data + head * rows};
+    int64_t const first_line = ra_ring_first_line(ring, &pass->group);
+    pass->step =
+        (ra_backward_step){.shape = ra_ring_shape(ring, &pass->group),
+                           .q = ra_ring_query_view(ring, pass->tensors->q, &pass->group),
+                           .dout = ra_ring_query_view(ring, pass->tensors->dout, &pass->group),
+                           .lse = pass->tensors->lse + first_line,
+                           .lse_batch_stride = ring->config.heads * ra_ring_local_rows(ring),
+                           .delta = (const float *)ring->delta.data + first_line};
     begin_grads(pass);
     return zero_sums(pass);
 }
@@ -282,11 +281,10 @@ static ra_status backward_step(backward_pass *pass, int s)
     return status;
 }
 
-/* Round sums of all our rows into an output. */
-static ra_status store(ra_ring *ring, const ra_kernel_shape *shape, const ra_view *from,
-                       const ra_view *to)
+/* Round sums of rows into an output. */
+static ra_status store(ra_ring *ring, const ra_kernel_shape *shape, int64_t rows,
+                       const ra_view *from, const ra_view *to)
 {
-    int64_t const rows = ra_ring_local_rows(ring);
     if (ring->mode == RA_RING_COMM_ONLY)
         return RA_OK;
     int64_t const mark = ra_ring_mark(ring, RA_TRACE_STORE, -1, -1, -1, rows);
@@ -297,14 +295,13 @@ static ra_status store(ra_ring *ring, const ra_kernel_shape *shape, const ra_vie
 
 static ra_status store_queries(const backward_pass *pass)
 {
-    const ra_ring_config *c = &pass->ring->config;
     ra_kernel_shape shape = pass->step.shape;
-    ra_view const dq =
-        ra_ring_view(pass->ring, pass->tensors->dq, c->dtype, c->heads, pass->group.q_begin);
+    ra_view const dq = ra_ring_query_view(pass->ring, pass->tensors->dq, &pass->group);
     shape.kv_heads = shape.q_heads; /* store moves kv_heads heads; dq has the query's */
     if (pass->direct.dq)
         return RA_OK;
-    return store(pass->ring, &shape, &pass->step.dq, &dq);
+    return store(pass->ring, &shape, ra_ring_query_rows(pass->ring, &pass->group), &pass->step.dq,
+                 &dq);
 }
 
 static ra_status store_keys(const backward_pass *pass)
@@ -313,12 +310,13 @@ static ra_status store_keys(const backward_pass *pass)
     const ra_ring_tensors *t = pass->tensors;
     const ra_head_group *g = &pass->group;
     const ra_kernel_shape *shape = &pass->step.shape;
+    int64_t const rows = ra_ring_local_rows(pass->ring);
     ra_view const dk = ra_ring_view(pass->ring, t->dk, c->dtype, c->kv_heads, g->kv_begin);
     ra_view const dv = ra_ring_view(pass->ring, t->dv, c->dtype, c->kv_heads, g->kv_begin);
     if (pass->direct.dkv || !g->ends_keys)
         return RA_OK;
-    ra_status const status = store(pass->ring, shape, &pass->own_grads.first, &dk);
-    return status != RA_OK ? status : store(pass->ring, shape, &pass->own_grads.second, &dv);
+    ra_status const status = store(pass->ring, shape, rows, &pass->own_grads.first, &dk);
+    return status != RA_OK ? status : store(pass->ring, shape, rows, &pass->own_grads.second, &dv);
 }
 
 /* Zero the gradients of a group's keys, once no member still stores those of the group before from

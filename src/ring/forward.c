@@ -15,16 +15,11 @@ typedef struct forward_pass {
     int first, last; /* the first and last step with a live pair; 0 without any */
 } forward_pass;
 
-static ra_view group_view(const ra_ring *ring, const void *data, const ra_head_group *group)
-{
-    return ra_ring_view(ring, data, ring->config.dtype, ring->config.heads, group->q_begin);
-}
-
 static void begin_group(forward_pass *pass, const ra_ring_tensors *tensors, int32_t index)
 {
     ra_ring *ring = pass->ring;
-    int64_t const rows = ra_ring_local_rows(ring);
     pass->group = ra_ring_group(ring, index);
+    int64_t const first_line = ra_ring_first_line(ring, &pass->group);
     pass->group_index = index;
     pass->plan = ra_ring_plan(ring, index);
     pass->own = ra_ring_own_keys(ring, tensors, &pass->group);
@@ -36,15 +31,15 @@ static void begin_group(forward_pass *pass, const ra_ring_tensors *tensors, int3
         }
     if (pass->first < 0)
         pass->first = pass->last = 0; /* step 0 writes the zeros of rows without a key */
-    pass->step = (ra_forward_step){
-        .shape = ra_ring_shape(ring, &pass->group),
-        .q = group_view(ring, tensors->q, &pass->group),
-        .out = group_view(ring, tensors->out, &pass->group),
-        .lse = tensors->lse != NULL ? tensors->lse + pass->group.q_begin * rows : NULL,
-        .lse_batch_stride = ring->config.heads * rows};
+    pass->step =
+        (ra_forward_step){.shape = ra_ring_shape(ring, &pass->group),
+                          .q = ra_ring_query_view(ring, tensors->q, &pass->group),
+                          .out = ra_ring_query_view(ring, tensors->out, &pass->group),
+                          .lse = tensors->lse != NULL ? tensors->lse + first_line : NULL,
+                          .lse_batch_stride = ring->config.heads * ra_ring_local_rows(ring)};
     if (ring->has_delta) {
-        pass->step.dout = group_view(ring, tensors->dout, &pass->group);
-        pass->step.delta = (float *)ring->delta.data + pass->group.q_begin * rows;
+        pass->step.dout = ra_ring_query_view(ring, tensors->dout, &pass->group);
+        pass->step.delta = (float *)ring->delta.data + first_line;
     }
     pass->step.state =
         (ra_softmax_state){.rows = pass->plan->state_rows, .chunks = pass->plan->chunk_steps.data};

@@ -2,11 +2,16 @@
 #include "internal.h"
 #include "ring/ring_internal.h"
 
+#include <string.h>
+
 enum {
     /* Rows of queries times their heads that a group of a rank has at least: some waves of thread
        blocks on a large GPU, and some chunks for each of 64 threads. */
     ROW_HEADS_LEAST = 1 << 16,
-    GROUPS_MOST = 256 /* more would save what is little already */
+    PART_ROWS_LEAST = 128, /* of a rank: a part has at least about a tile */
+    PART_UNIT = 1024,      /* rows: of most chunks a multiple */
+    PART_UNITS_LEAST = 16, /* in a part, so that parts stay even */
+    GROUPS_MOST = 256      /* more would save what is little already */
 };
 
 static int32_t ratio_of(const ra_ring_config *c)
@@ -14,39 +19,68 @@ static int32_t ratio_of(const ra_ring_config *c)
     return c->heads / c->kv_heads;
 }
 
-/* One of `parts` groups of the query heads of one key head. */
-static ra_head_group part_of(const ra_ring_config *c, int32_t kv_head, int32_t part, int32_t parts)
+/* One of `each` groups of one key head: some of its query heads, or a part of one. */
+static ra_head_group share_of(const ra_ring_config *c, int32_t kv_head, int32_t index, int32_t each)
 {
-    int32_t const begin = (int32_t)ra_share_begin(ratio_of(c), part, parts);
-    int32_t const end = (int32_t)ra_share_begin(ratio_of(c), part + 1, parts);
+    int32_t const parts = (int32_t)ra_max_i64(1, each / ratio_of(c)), sets = each / parts;
+    int32_t const begin = (int32_t)ra_share_begin(ratio_of(c), index / parts, sets);
+    int32_t const end = (int32_t)ra_share_begin(ratio_of(c), index / parts + 1, sets);
     return (ra_head_group){.q_begin = kv_head * ratio_of(c) + begin,
                            .q_count = end - begin,
                            .kv_begin = kv_head,
                            .kv_count = 1,
-                           .begins_keys = part == 0,
-                           .ends_keys = part + 1 == parts};
+                           .part = index % parts,
+                           .parts = parts,
+                           .begins_keys = index == 0,
+                           .ends_keys = index + 1 == each};
 }
 
 ra_head_group ra_ring_group_of(const ra_ring_config *c, int32_t count, int32_t group)
 {
-    int32_t const parts = count / c->kv_heads;
-    if (parts > 1)
-        return part_of(c, group / parts, group % parts, parts);
+    int32_t const each = count / c->kv_heads;
+    if (each > 1)
+        return share_of(c, group / each, group % each, each);
     int32_t const begin = (int32_t)ra_share_begin(c->kv_heads, group, count);
     int32_t const end = (int32_t)ra_share_begin(c->kv_heads, group + 1, count);
     return (ra_head_group){.q_begin = begin * ratio_of(c),
                            .q_count = (end - begin) * ratio_of(c),
                            .kv_begin = begin,
                            .kv_count = end - begin,
+                           .parts = 1,
                            .begins_keys = true,
                            .ends_keys = true};
 }
 
 bool ra_ring_has_groups(const ra_ring_config *c, int32_t count)
 {
+    int32_t const unit = count <= c->heads ? c->kv_heads : c->heads;
     bool const splits =
-        c->linear == RA_LINEAR_NONE && count <= c->heads && count % c->kv_heads == 0;
+        c->linear == RA_LINEAR_NONE && count % unit == 0 && count / c->heads <= RA_PARTS_MAX;
     return count >= 1 && (count <= c->kv_heads || splits);
+}
+
+int32_t ra_ring_parts(const ra_ring_config *c, int32_t count)
+{
+    return (int32_t)ra_max_i64(1, count / c->heads);
+}
+
+int32_t ra_ring_plan_count(const ra_ring_config *c, const ra_pattern *pattern, int teams,
+                           int32_t count)
+{
+    /* Packed keys differ by what the group's heads need; those of one team are never packed. */
+    return teams > 1 && ra_pattern_differs_by_head(pattern) ? count : ra_ring_parts(c, count);
+}
+
+int32_t ra_ring_most_groups(const ra_ring_config *c, const ra_pattern *pattern, int ranks,
+                            bool materialises)
+{
+    int64_t least = PART_ROWS_LEAST;
+    if (c->linear != RA_LINEAR_NONE)
+        return c->kv_heads;
+    for (int32_t i = 0; i < ra_pattern_layer_count(pattern); ++i)
+        least = ra_max_i64(least, PART_ROWS_LEAST * ra_pattern_layer_stride(pattern, i));
+    int64_t const parts = ra_min_i64(c->seq / ranks / least, RA_PARTS_MAX);
+    return c->heads * (materialises ? 1 : (int32_t)ra_max_i64(1, parts));
 }
 
 int32_t ra_ring_key_heads_sent(const ra_ring_config *c, int32_t count)
@@ -58,18 +92,89 @@ int32_t ra_ring_key_heads_sent(const ra_ring_config *c, int32_t count)
    save nothing. */
 static int32_t more_groups(const ra_ring_config *c, int32_t count)
 {
+    if (count >= c->heads)
+        return count + c->heads;
     ra_head_group const largest = ra_ring_group_of(c, count, count - 1);
     bool const of_keys = count < c->kv_heads;
     int32_t const smaller = (of_keys ? largest.kv_count : largest.q_count) - 1;
-    RA_ASSERT(smaller >= 1); /* below `heads` */
+    RA_ASSERT(smaller >= 1);
     return of_keys ? (int32_t)ra_div_ceil(c->kv_heads, smaller)
                    : c->kv_heads * (int32_t)ra_div_ceil(ratio_of(c), smaller);
 }
 
-ra_groups_found ra_ring_find_groups(const ra_ring_config *c, ra_group_bytes *bytes_of,
-                                    const void *context, int64_t room, int32_t fewest)
+/* In rows that parts are made of. */
+static int64_t part_unit(int32_t parts, int64_t rows)
 {
-    int32_t const most = c->linear == RA_LINEAR_NONE ? c->heads : c->kv_heads;
+    return rows / parts >= PART_UNIT * PART_UNITS_LEAST ? PART_UNIT : 1;
+}
+
+int64_t ra_head_group_begin(const ra_head_group *group, int64_t rows)
+{
+    int64_t const unit = part_unit(group->parts, rows);
+    return unit * ra_share_begin(rows / unit, group->part, group->parts);
+}
+
+int64_t ra_head_group_rows(const ra_head_group *group, int64_t rows)
+{
+    ra_head_group next = *group;
+    ++next.part;
+    int64_t const end = next.part < next.parts ? ra_head_group_begin(&next, rows) : rows;
+    return end - ra_head_group_begin(group, rows);
+}
+
+int64_t ra_ring_more_map_bytes(const ra_pattern *pattern, const ra_ring_config *c, int32_t groups,
+                               int32_t plans, int64_t rows, ra_plan_bytes whole)
+{
+    int32_t const parts = ra_ring_parts(c, groups);
+    int64_t heads = 1; /* of the layer that has most */
+    for (int32_t i = 0; i < ra_pattern_layer_count(pattern); ++i)
+        heads = ra_max_i64(heads, ra_pattern_layer_heads(pattern, i).count);
+    int64_t const sets = plans / parts; /* of parts */
+    int64_t const uneven = parts > 1 && part_unit(parts, rows) == 1 ? 2 : 1;
+    int64_t const units = sets * (parts - 1) + (sets - 1) * 2; /* parts end where a map goes on */
+    return (ra_min_i64(sets, heads) * uneven - 1) * whole.maps +
+           (sets * uneven - 1) * whole.chunks + units * whole.unit;
+}
+
+ra_status ra_group_queries_init(const ra_layout *layout, const ra_head_group *group, ra_pool *pool,
+                                ra_group_queries *queries_out)
+{
+    ra_group_queries queries = {.rows = layout->rows};
+    if (group->parts == 1) {
+        *queries_out = queries;
+        return RA_OK;
+    }
+    size_t const bytes = (size_t)layout->ranks * sizeof(ra_rowset);
+    ra_status status = ra_pool_alloc(pool, RA_MEM_TILEMAP, bytes, NULL, &queries.block);
+    if (status != RA_OK)
+        return status;
+    ra_rowset *const rows = memset(queries.block.data, 0, bytes);
+    queries.rows = rows;
+    for (int r = 0; r < layout->ranks && status == RA_OK; ++r) {
+        int64_t const count = layout->rows[r].row_count;
+        int64_t const begin = ra_head_group_begin(group, count);
+        status = ra_rowset_slice(pool, &layout->rows[r], begin,
+                                 begin + ra_head_group_rows(group, count), &rows[r]);
+    }
+    if (status != RA_OK)
+        ra_group_queries_fini(pool, layout->ranks, &queries);
+    else
+        *queries_out = queries;
+    return status;
+}
+
+void ra_group_queries_fini(ra_pool *pool, int ranks, ra_group_queries *queries)
+{
+    ra_rowset *const own = queries->block.data;
+    for (int r = 0; r < ranks && own != NULL; ++r)
+        ra_rowset_fini(pool, &own[r]);
+    ra_pool_free(pool, NULL, &queries->block);
+    *queries = (ra_group_queries){0};
+}
+
+ra_groups_found ra_ring_find_groups(const ra_ring_config *c, ra_group_bytes *bytes_of,
+                                    const void *context, int64_t room, int32_t fewest, int32_t most)
+{
     ra_groups_found found = {RA_GROUPS_NONE, RA_GROUPS_NONE, c->head_groups};
     int64_t buffers, least_bytes = INT64_MAX;
     int32_t groups = c->head_groups;

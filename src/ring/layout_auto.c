@@ -13,7 +13,7 @@ static ra_status count_for_teams(const ra_pattern *pattern, const ra_layout *lay
         ra_rowset queries;
         int64_t fetched = 0;
         ra_comm_beat(comm);
-        status = ra_teams_rows(teams, team, layout, pool, &queries);
+        status = ra_teams_rows(teams, team, layout->rows, pool, &queries);
         if (status != RA_OK)
             break;
         status = ra_pattern_count_fetched(pattern, &queries, pool, &fetched);
@@ -30,7 +30,8 @@ static ra_status count_hops(const ra_pattern *pattern, const ra_layout *layout, 
     ra_heads const all = {0, 1, ra_pattern_heads(pattern)};
     for (int owner = 0; owner < layout->ranks; ++owner) {
         ra_demand demand;
-        ra_status const status = ra_demand_init(pattern, layout, all, owner, comm, pool, &demand);
+        ra_status const status =
+            ra_demand_init(pattern, layout, layout->rows, all, owner, comm, pool, &demand);
         if (status != RA_OK)
             return status;
         *rows += demand.rows.row_count * demand.last;

@@ -9,7 +9,7 @@ ra_status ra_plan_init_map(const ra_plan_request *request, const ra_rowset *keys
 {
     ra_map_request const wanted = {.pattern = request->pattern,
                                    .heads = request->heads,
-                                   .queries = &request->layout->rows[request->rank],
+                                   .queries = &request->queries[request->rank],
                                    .keys = keys,
                                    .tile_rows = request->tile_rows,
                                    .by_keys = request->by_keys};
@@ -135,7 +135,7 @@ static ra_status init_offer(const team_plan *t, int distance, int turn, int s)
     ra_rowset queries, sent, local;
     if (t->place / size != turn)
         return RA_OK;
-    ra_status status = ra_teams_rows(teams, readers, request->layout, t->pool, &queries);
+    ra_status status = ra_teams_rows(teams, readers, request->queries, t->pool, &queries);
     if (status != RA_OK)
         return status;
     ra_comm_beat(request->comm);
@@ -190,7 +190,7 @@ static ra_status init_teams(const ra_plan_request *request, ra_pool *pool, ra_pl
         return status;
     t.needed = scratch.data;
     t.parts = t.needed + t.size;
-    status = ra_teams_rows(teams, t.team, request->layout, pool, &t.queries);
+    status = ra_teams_rows(teams, t.team, request->queries, pool, &t.queries);
     if (status == RA_OK)
         status = init_team_steps(&t);
     ra_rowset_fini(pool, &t.queries);

@@ -2,30 +2,31 @@
 #include "internal.h"
 #include "ring/ring_internal.h"
 
-static ra_status join_others(const ra_layout *layout, int owner, ra_pool *pool,
+static ra_status join_others(const ra_rowset *rows, int ranks, int owner, ra_pool *pool,
                              ra_rowset *joined_out)
 {
     ra_block block;
     int count = 0;
     ra_status status =
-        ra_pool_alloc(pool, RA_MEM_TILEMAP, (size_t)layout->ranks * sizeof(int), NULL, &block);
+        ra_pool_alloc(pool, RA_MEM_TILEMAP, (size_t)ranks * sizeof(int), NULL, &block);
     if (status != RA_OK)
         return status;
     int *const others = block.data;
-    for (int rank = 0; rank < layout->ranks; ++rank)
+    for (int rank = 0; rank < ranks; ++rank)
         if (rank != owner)
             others[count++] = rank;
-    status = ra_rowset_join(layout->rows, others, count, pool, joined_out);
+    status = ra_rowset_join(rows, others, count, pool, joined_out);
     ra_pool_free(pool, NULL, &block);
     return status;
 }
 
-ra_status ra_demand_init(const ra_pattern *pattern, const ra_layout *layout, ra_heads heads,
-                         int owner, ra_comm *comm, ra_pool *pool, ra_demand *demand_out)
+ra_status ra_demand_init(const ra_pattern *pattern, const ra_layout *layout,
+                         const ra_rowset *queries, ra_heads heads, int owner, ra_comm *comm,
+                         ra_pool *pool, ra_demand *demand_out)
 {
     ra_demand d = {0};
     ra_rowset others;
-    ra_status status = join_others(layout, owner, pool, &others);
+    ra_status status = join_others(queries, layout->ranks, owner, pool, &others);
     if (status != RA_OK)
         return status;
     ra_comm_beat(comm);
@@ -38,7 +39,7 @@ ra_status ra_demand_init(const ra_pattern *pattern, const ra_layout *layout, ra_
         int64_t needed = 0;
         for (int i = 1; i < layout->ranks && needed == 0 && status == RA_OK; ++i) {
             *distance = way == 0 ? i : layout->ranks - i;
-            const ra_rowset *const reader = &layout->rows[(owner + *distance) % layout->ranks];
+            const ra_rowset *const reader = &queries[(owner + *distance) % layout->ranks];
             ra_comm_beat(comm);
             status = ra_pattern_count_needed(pattern, heads, reader, &layout->rows[owner], pool,
                                              &needed);
@@ -111,8 +112,8 @@ ra_status ra_plan_init_ring(const ra_plan_request *request, ra_pool *pool, ra_pl
     int made = 0;
     status = init_ring_own(request, pool, &plan->steps[0]);
     while (made < ranks && status == RA_OK) {
-        status = ra_demand_init(request->pattern, request->layout, request->heads, made,
-                                request->comm, pool, &demands[made]);
+        status = ra_demand_init(request->pattern, request->layout, request->queries, request->heads,
+                                made, request->comm, pool, &demands[made]);
         made += status == RA_OK;
     }
     for (int s = 1; s < ranks && status == RA_OK; ++s)

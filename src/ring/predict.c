@@ -84,15 +84,14 @@ static ra_status choose_schedule(ra_predict_job *job)
     return status;
 }
 
-/* Where groups differ in what they pack, each has a plan. */
-static bool has_plans_by_group(const ra_predict_job *job)
+int32_t ra_predict_plan_count(const ra_predict_job *job, int32_t groups)
 {
-    return job->teams.count > 1 && ra_pattern_differs_by_head(job->pattern);
+    return ra_ring_plan_count(&job->request->ring, job->pattern, job->teams.count, groups);
 }
 
 static int64_t plan_array_bytes(const ra_predict_job *job, int32_t groups)
 {
-    int64_t const plans = has_plans_by_group(job) ? groups : 1;
+    int64_t const plans = ra_predict_plan_count(job, groups);
     return ra_predict_round_host(job, plans * (int64_t)sizeof(ra_plan));
 }
 
@@ -111,7 +110,7 @@ static int64_t room_of(const ra_predict_job *job, const ra_predict_plan *plan, i
            ra_predict_tensors_room(job, rank);
 }
 
-/* A rank's plan of all heads, as it looks for groups. */
+/* A rank's plan of all heads and queries, as it looks for groups. */
 typedef struct whole_plan {
     const ra_predict_job *job;
     const ra_predict_plan *plan;
@@ -128,8 +127,7 @@ static int64_t needed_bytes(const void *context, int32_t groups, int64_t *buffer
     ra_predict_bytes b = {0};
     ra_predict_add_group(job, plan, rank, ra_ring_group_of(&job->request->ring, groups, groups - 1),
                          &b);
-    int32_t const count = has_plans_by_group(job) ? groups : 1;
-    int64_t const others = ra_predict_more_plans_bytes(job, plan, rank, count);
+    int64_t const others = ra_predict_more_plans_bytes(job, plan, rank, groups);
     return ra_predict_group_bytes(job, rank, &b, buffers_out) + others +
            (job->request->on_device ? 0 : plan_array_bytes(job, groups));
 }
@@ -141,12 +139,14 @@ static ra_groups_found choose_groups(ra_predict_job *job, const ra_predict_plan 
     int const count = job->request->memory_bytes != INT64_MAX ? job->followed_count : 0;
     int64_t rooms[RA_PREDICT_RANKS_ALL], buffers;
     int32_t const fewest = ra_ring_fewest_groups(c, job->pattern, job->ranks, job->teams.count);
+    int32_t const most = ra_ring_most_groups(c, job->pattern, job->ranks, job->request->standard);
     int32_t const wanted = c->head_groups != 0 ? c->head_groups : fewest;
     ra_groups_found found = {wanted, wanted, wanted}; /* without a limit */
     for (int i = 0; i < count; ++i) {
         whole_plan const whole = {job, &plans[i], job->followed[i]};
         rooms[i] = room_of(job, &plans[i], job->followed[i]);
-        ra_groups_found const one = ra_ring_find_groups(c, needed_bytes, &whole, rooms[i], fewest);
+        ra_groups_found const one =
+            ra_ring_find_groups(c, needed_bytes, &whole, rooms[i], fewest, most);
         found = i == 0 ? one
                        : (ra_groups_found){(int32_t)ra_max_i64(one.fit, found.fit),
                                            (int32_t)ra_max_i64(one.could, found.could),
@@ -168,7 +168,7 @@ static void set_rounds(ra_predict_job *job, int32_t rounds, ra_schedule schedule
     job->step_count = ra_plan_count_steps(&job->teams, rounds);
 }
 
-/* Plans of all heads, in as many groups and rounds as the ring takes. */
+/* Plans of all heads and queries, in as many groups and rounds as the ring takes. */
 static ra_status make_plans(ra_predict_job *job, ra_predict_plan **plans)
 {
     const ra_ring_config *c = &job->request->ring;
@@ -195,55 +195,67 @@ static ra_status make_plans(ra_predict_job *job, ra_predict_plan **plans)
     }
 }
 
-static void add_groups(const ra_predict_job *job, const ra_predict_plan *plan, int rank,
-                       int32_t begin, int32_t end, ra_predict_bytes *bytes)
+/* Plan `number` of so many, of some heads and the queries at hand, and all groups that go by it. */
+static ra_status add_plans(ra_predict_job *job, const ra_predict_plan *plans, ra_heads heads,
+                           int32_t number, int32_t count, ra_predict_bytes *totals,
+                           ra_predict_times *times)
 {
-    for (int32_t g = begin; g < end; ++g)
-        ra_predict_add_group(job, plan, rank, ra_ring_group_of(&job->request->ring, job->groups, g),
-                             bytes);
-    ra_predict_add_plan(job, plan, rank, true, bytes);
+    const ra_ring_config *c = &job->request->ring;
+    int32_t kv_heads = 0;
+    for (int i = 0; i < job->followed_count; ++i) {
+        int const rank = job->followed[i];
+        for (int32_t g = number; g < job->groups; g += count)
+            ra_predict_add_group(job, &plans[i], rank, ra_ring_group_of(c, job->groups, g),
+                                 &totals[i]);
+        ra_predict_add_plan(job, &plans[i], rank, true, &totals[i]);
+        ra_predict_add_times(job, &plans[i], i, number, count, times);
+    }
+    for (int32_t g = number; g < job->groups; g += count)
+        kv_heads += ra_ring_group_of(c, job->groups, g).kv_count;
+    return ra_predict_cross(job, heads, kv_heads);
 }
 
-/* Packed keys differ by what the heads of a group need: then each has a plan. */
-static ra_status make_split(ra_predict_job *job, int32_t g, ra_predict_bytes *totals,
-                            ra_predict_times *times)
+/* One of several plans: of a part of the queries, of all heads or of those of its group. */
+static ra_status make_split(ra_predict_job *job, int32_t number, int32_t count,
+                            ra_predict_bytes *totals, ra_predict_times *times)
 {
-    ra_head_group const group = ra_ring_group_of(&job->request->ring, job->groups, g);
-    ra_predict_plan *part = NULL;
-    ra_status status = ra_predict_take(&part, job->followed_count, sizeof(*part));
+    const ra_ring_config *c = &job->request->ring;
+    ra_head_group const group = ra_ring_group_of(c, job->groups, number);
+    ra_heads const own = {group.q_begin, 1, group.q_count}, all = {0, 1, c->heads};
+    ra_heads const heads = count == job->groups ? own : all;
+    ra_group_queries queries = {0};
+    ra_predict_plan *plans = NULL;
+    ra_status status = ra_predict_take(&plans, job->followed_count, sizeof(*plans));
     if (status == RA_OK)
-        status = ra_predict_plans(job, (ra_heads){group.q_begin, 1, group.q_count}, part);
-    for (int i = 0; i < job->followed_count && status == RA_OK; ++i) {
-        add_groups(job, &part[i], job->followed[i], g, g + 1, &totals[i]);
-        ra_predict_add_times(job, &part[i], i, g, g + 1, times);
+        status = ra_group_queries_init(&job->layout, &group, job->pool, &queries);
+    if (status == RA_OK) {
+        job->queries = queries.rows;
+        status = ra_predict_plans(job, heads, plans);
+        if (status == RA_OK)
+            status = add_plans(job, plans, heads, number, count, totals, times);
+        job->queries = job->rows;
+        ra_group_queries_fini(job->pool, job->ranks, &queries);
     }
-    ra_predict_free_plans(job, part);
-    return status == RA_OK
-               ? ra_predict_cross(job, (ra_heads){group.q_begin, 1, group.q_count}, group.kv_count)
-               : status;
+    ra_predict_free_plans(job, plans);
+    return status;
 }
 
 static ra_status make_totals(ra_predict_job *job, const ra_predict_plan *plans,
                              ra_predict_bytes *totals, ra_predict_times *times)
 {
-    const ra_ring_config *c = &job->request->ring;
+    ra_heads const all = {0, 1, job->request->ring.heads};
     ra_status status = RA_OK;
-    bool const split = job->groups > 1 && has_plans_by_group(job);
+    int32_t const count = ra_predict_plan_count(job, job->groups);
     int64_t const plans_bytes = plan_array_bytes(job, job->groups);
     for (int i = 0; i < job->followed_count; ++i) {
         totals[i].plans = plans_bytes;
-        if (split) { /* made to choose the groups, and given back */
+        if (count > 1) /* made to choose the groups, and given back */
             ra_predict_add_plan(job, &plans[i], job->followed[i], false, &totals[i]);
-            continue;
-        }
-        add_groups(job, &plans[i], job->followed[i], 0, job->groups, &totals[i]);
-        ra_predict_add_times(job, &plans[i], i, 0, job->groups, times);
     }
-    if (!split)
-        return ra_predict_cross(job, (ra_heads){0, 1, c->heads},
-                                ra_ring_key_heads_sent(c, job->groups));
-    for (int32_t g = 0; g < job->groups && status == RA_OK; ++g)
-        status = make_split(job, g, totals, times);
+    if (count == 1)
+        return add_plans(job, plans, all, 0, 1, totals, times);
+    for (int32_t i = 0; i < count && status == RA_OK; ++i)
+        status = make_split(job, i, count, totals, times);
     return status;
 }
 
@@ -359,7 +371,7 @@ ra_status ra_predict(const ra_predict_request *request, ra_prediction *predictio
     RA_ASSERT(request->ranks >= 1 && request->ranks <= RA_PREDICT_RANKS_MAX);
     RA_ASSERT(request->ranks_per_node >= 1 && request->tile_rows >= 1);
     RA_ASSERT(request->cache_entries >= 0 && request->pair_bytes >= 0);
-    ra_status status = ra_ring_check_config(&request->ring);
+    ra_status status = ra_ring_check_config(&request->ring, request->standard);
     if (status != RA_OK)
         return status;
     if (request->ring.dense_mask && ra_predict_is_thin(request)) {

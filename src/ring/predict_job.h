@@ -101,11 +101,12 @@ typedef struct ra_predict_job {
     int64_t pieces;       /* most strips of a chunk, among all maps */
 
     int ranks;
-    ra_layout layout;        /* the one at hand; its imbalance is measured here */
-    const ra_rowset *rows;   /* [ranks] of it */
-    int64_t piece_count;     /* of all of them */
-    ra_placed_piece *placed; /* [piece_count], by their first rows */
-    bool apart;              /* each ends before the next begins */
+    ra_layout layout;         /* the one at hand; its imbalance is measured here */
+    const ra_rowset *rows;    /* [ranks] of it */
+    const ra_rowset *queries; /* [ranks]: rows, or those of the part whose plans are made */
+    int64_t piece_count;      /* of all of them */
+    ra_placed_piece *placed;  /* [piece_count], by their first rows */
+    bool apart;               /* each ends before the next begins */
     bool left_out[RA_LAYOUT_AUTO];
     ra_schedule schedule;
     bool hops_left_out; /* the ring would take them */
@@ -248,16 +249,18 @@ extern const double ra_predict_looks_most;
 /* RA_PREDICT_SPARED: if not all can be looked at, an estimate takes this much less. */
 enum { RA_PREDICT_CHUNKS_LEAST = 4, RA_PREDICT_SPARED = 8 };
 
-/* Steps of followed ranks for some heads: [followed_count] plans. */
+/* Steps of followed ranks for some heads and the queries at hand: [followed_count] plans. */
 RA_CHECKED ra_status ra_predict_plans(ra_predict_job *job, ra_heads heads, ra_predict_plan *plans);
 void ra_predict_free_plans(ra_predict_job *job, ra_predict_plan *plans);
 void ra_predict_add_map(const ra_predict_job *job, const ra_map_size *map, ra_map_sum *sum);
-/* Most that plans of so many groups take beyond the plan of all heads. */
+/* Most that plans of so many groups take beyond the plan of all heads and queries. */
 int64_t ra_predict_more_plans_bytes(const ra_predict_job *job, const ra_predict_plan *plan,
-                                    int rank, int32_t count);
+                                    int rank, int32_t groups);
+int32_t ra_predict_plan_count(const ra_predict_job *job, int32_t groups);
 /* Whether every rank needs every row of every other. */
 RA_CHECKED ra_status ra_predict_is_full(ra_predict_job *job, bool *full_out);
-/* Of more ranks than are followed: add what crosses for such heads, of so many key heads. */
+/* Of more ranks than are followed: add what crosses for such heads and the queries at hand, of so
+   many key heads. */
 RA_CHECKED ra_status ra_predict_cross(ra_predict_job *job, ra_heads heads, int32_t kv_heads);
 /* Rows sent in one forward pass of the layout at hand. */
 RA_CHECKED ra_status ra_predict_crossing(ra_predict_job *job, double *rows_out);
@@ -297,9 +300,10 @@ void ra_predict_add_group(const ra_predict_job *job, const ra_predict_plan *plan
 /* Add the plan itself; `stays`: until the end, else only while others are made. */
 void ra_predict_add_plan(const ra_predict_job *job, const ra_predict_plan *plan, int rank,
                          bool stays, ra_predict_bytes *bytes);
-/* Rows, per head, that carry state from step to step; and the list of chunks' steps, which is a
-   part of the plan. */
-int64_t ra_predict_state_rows(const ra_predict_job *job, const ra_predict_plan *plan, int rank);
+/* Rows, per head, that carry state from step to step, of a group's queries; and the list of chunks'
+   steps, which is a part of the plan. */
+int64_t ra_predict_state_rows(const ra_predict_job *job, const ra_predict_plan *plan, int rank,
+                              const ra_head_group *group);
 void ra_predict_add_chunk_steps(const ra_predict_job *job, const ra_predict_plan *plan,
                                 ra_predict_bytes *bytes);
 /* Rows of a group's dq, dk and dv, of all heads and batches, that are summed in accumulators. */
@@ -339,7 +343,7 @@ double ra_predict_rate(const ra_predict_request *request, bool backward);
 bool ra_predict_knows_times(const ra_predict_request *request);
 double ra_predict_terms_ms(const ra_predict_request *request, bool backward,
                            const ra_pass_terms *terms);
-/* Terms of one step, over so many query heads in so many groups, on a rank with `rows` queries. */
+/* Terms of one step, over so many query heads in so many groups, with `rows` queries. */
 ra_pass_terms ra_predict_step_terms(const ra_predict_job *job, bool backward,
                                     const ra_map_size *map, int64_t rows, int32_t q_heads,
                                     int32_t groups);
@@ -356,8 +360,9 @@ typedef struct ra_predict_times {
 } ra_predict_times;
 
 RA_CHECKED ra_status ra_predict_begin_times(ra_predict_job *job, ra_predict_times *times);
+/* Add the steps of plan `number` of so many to those of a followed rank, for all of its groups. */
 void ra_predict_add_times(const ra_predict_job *job, const ra_predict_plan *plan, int index,
-                          int32_t group_begin, int32_t group_end, ra_predict_times *times);
+                          int32_t number, int32_t plans, ra_predict_times *times);
 /* Fill the prediction's fields for steps and time. */
 RA_CHECKED ra_status ra_predict_end_times(const ra_predict_job *job, ra_predict_times *times,
                                           ra_prediction *out);

@@ -142,8 +142,9 @@ void ra_predict_add_plan(const ra_predict_job *job, const ra_predict_plan *plan,
 }
 
 int64_t ra_predict_more_plans_bytes(const ra_predict_job *job, const ra_predict_plan *plan,
-                                    int rank, int32_t count)
+                                    int rank, int32_t groups)
 {
+    int32_t const count = ra_predict_plan_count(job, groups);
     ra_predict_bytes one = {0}, steps = {0};
     ra_map_sum maps = {0};
     if (count == 1)
@@ -154,10 +155,16 @@ int64_t ra_predict_more_plans_bytes(const ra_predict_job *job, const ra_predict_
         add_sum(&plan->steps[s].part_maps, &maps);
     }
     ra_predict_add_chunk_steps(job, plan, &steps);
-    int64_t const bytes =
-        job->request->on_device ? one.map_copies - steps.map_copies : one.maps + one.cached;
-    int64_t const each = job->request->on_device ? steps.map_copies : one.plans;
-    return ra_ring_more_map_bytes(job->pattern, count, bytes, maps.unit_bytes) + (count - 1) * each;
+    bool const device = job->request->on_device;
+    int64_t const chunks = device ? steps.map_copies : steps.plans;
+    ra_plan_bytes const whole = {
+        .maps = device ? one.map_copies - chunks : one.maps + one.cached,
+        .chunks = chunks,
+        .unit = maps.unit_bytes + (chunks > 0 ? ra_predict_round(job, chunks + 1) - chunks : 0)};
+    int64_t const each = device ? 0 : one.plans - chunks;
+    return ra_ring_more_map_bytes(job->pattern, &job->request->ring, groups, count,
+                                  job->rows[rank].row_count, whole) +
+           (count - 1) * each;
 }
 
 bool ra_predict_evicts(const ra_predict_job *job, const ra_predict_bytes *b)
@@ -207,7 +214,7 @@ void ra_predict_add_group(const ra_predict_job *job, const ra_predict_plan *plan
         ra_predict_raise(&b->arriving, ra_predict_grads_bytes(job, g.kv_count, step->grad_in_rows));
         b->sent_bytes += (double)ra_predict_grads_bytes(job, g.kv_count, step->grad_out_rows);
     }
-    ra_predict_raise(&b->state, c->batch * ra_predict_state_rows(job, plan, rank) * g.q_count *
+    ra_predict_raise(&b->state, c->batch * ra_predict_state_rows(job, plan, rank, &g) * g.q_count *
                                     (row + 2 * (int64_t)sizeof(float)));
     if (c->backward) {
         b->delta = c->batch * job->rows[rank].row_count * c->heads * (int64_t)sizeof(float);

@@ -201,7 +201,7 @@ static ra_status visit_piece(touching *t, int32_t layer, ra_range rows)
 /* Late rows first: if causal, they see most, and earlier ones add little. */
 static ra_status visit_reader(touching *t, int32_t layer)
 {
-    const ra_rowset *rows = &t->job->rows[t->reader];
+    const ra_rowset *rows = &t->job->queries[t->reader];
     ra_status status = RA_OK;
     for (int64_t i = rows->piece_count - 1; i >= 0 && status == RA_OK; --i)
         status = visit_piece(t, layer, rows->pieces[i].rows);

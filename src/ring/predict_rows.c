@@ -78,7 +78,7 @@ void ra_predict_free_rows(ra_predict_job *job)
 {
     ra_layout_fini(job->pool, &job->layout);
     free(job->placed);
-    job->rows = NULL;
+    job->rows = job->queries = NULL;
     job->placed = NULL;
 }
 
@@ -239,7 +239,7 @@ static ra_status set_rows(ra_predict_job *job, ra_layout_kind kind)
     ra_predict_free_rows(job);
     ra_status status =
         ra_layout_deal(kind, job->pattern, job->ranks, job->request->comm, job->pool, &job->layout);
-    job->rows = job->layout.rows;
+    job->rows = job->queries = job->layout.rows;
     if (status == RA_OK && job->request->ring.linear != RA_LINEAR_NONE) {
         job->layout.imbalance = ra_linear_imbalance(&job->layout, job->request->ring.seq);
         return RA_OK; /* it has no pairs to look for */

@@ -161,7 +161,7 @@ static ra_status ask_teams(ra_predict_job *job, ra_heads heads, int asked,
 ra_status ra_predict_cross(ra_predict_job *job, ra_heads heads, int32_t kv_heads)
 {
     const ra_ring_config *c = &job->request->ring;
-    int const asked = asked_count(job, heads.count < c->heads ? job->groups : 1);
+    int const asked = asked_count(job, ra_predict_plan_count(job, job->groups));
     crossed_rows rows;
     if (asked == 0)
         return RA_OK;

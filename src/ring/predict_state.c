@@ -59,16 +59,18 @@ static bool goes_by_chunks(const ra_predict_job *job, const ra_predict_plan *pla
     return !job->request->standard && !plan->looks.differ;
 }
 
-int64_t ra_predict_state_rows(const ra_predict_job *job, const ra_predict_plan *plan, int rank)
+int64_t ra_predict_state_rows(const ra_predict_job *job, const ra_predict_plan *plan, int rank,
+                              const ra_head_group *group)
 {
+    int64_t const queries = ra_head_group_rows(group, job->rows[rank].row_count);
     int64_t rows = 0;
     if (!is_carried(job, plan))
         return 0;
     if (!goes_by_chunks(job, plan))
-        return job->rows[rank].row_count;
+        return queries;
     for (int64_t i = 0; i < plan->looks.count; ++i)
         rows += plan->looks.items[i].second;
-    return rows;
+    return ra_min_i64(rows, queries); /* the plan may be of all */
 }
 
 void ra_predict_add_chunk_steps(const ra_predict_job *job, const ra_predict_plan *plan,
@@ -82,7 +84,7 @@ void ra_predict_add_chunk_steps(const ra_predict_job *job, const ra_predict_plan
 int64_t ra_predict_summed_rows(const ra_predict_job *job, const ra_predict_plan *plan, int rank,
                                const ra_head_group *g)
 {
-    int64_t const lines = job->request->ring.batch * job->rows[rank].row_count;
+    int64_t const batch = job->request->ring.batch, rows = job->rows[rank].row_count;
     bool const shared = job->schedule == RA_SCHEDULE_SHARED;
     ra_stored_grads const stores = job->request->stores;
     bool shares = !g->begins_keys || !g->ends_keys; /* keys with other groups, or with ranks */
@@ -92,5 +94,6 @@ int64_t ra_predict_summed_rows(const ra_predict_job *job, const ra_predict_plan 
         return 0; /* in outputs, and windows */
     bool const dq = !stores.dq || shared || is_carried(job, plan);
     bool const dkv = (!stores.dkv || shares) && !shared;
-    return lines * ((dq ? g->q_count : 0) + (dkv ? 2 * g->kv_count : 0));
+    return batch * ((dq ? g->q_count * ra_head_group_rows(g, rows) : 0) +
+                    (dkv ? 2 * g->kv_count * rows : 0));
 }

@@ -72,7 +72,7 @@ static ra_status map_part(const planning *p, int rank, int owner, const ra_need 
     ra_status status = keys_of(p->job, owner, need, &keys);
     if (status == RA_OK)
         status =
-            ra_predict_map(p->job, p->heads, &p->job->rows[rank], &keys, p->chunks, NULL, &map);
+            ra_predict_map(p->job, p->heads, &p->job->queries[rank], &keys, p->chunks, NULL, &map);
     free(keys.set.pieces);
     if (status != RA_OK)
         return status;
@@ -106,7 +106,7 @@ static ra_status hold(const planning *p, int rank, const int *owners, int count,
     }
     held.set.overlap = ra_row_pieces_sort(held.set.pieces, held.set.piece_count);
     if (status == RA_OK)
-        status = ra_predict_map(job, p->heads, &job->rows[rank], &held, p->chunks, &plan->looks,
+        status = ra_predict_map(job, p->heads, &job->queries[rank], &held, p->chunks, &plan->looks,
                                 &step->map);
     step->part_count = count;
     step->held_from = count == 1 ? owners[0] : -1;
@@ -236,7 +236,7 @@ static ra_status ring_step(const planning *p, const demand *demands, int rank, i
     ra_predict_keys keys;
     ra_status status = keys_of(job, owner, &held->rows, &keys);
     if (status == RA_OK)
-        status = ra_predict_map(job, p->heads, &job->rows[rank], &keys, p->chunks, &plan->looks,
+        status = ra_predict_map(job, p->heads, &job->queries[rank], &keys, p->chunks, &plan->looks,
                                 &step->map);
     free(keys.set.pieces);
     step->held_from = owner;
@@ -266,8 +266,8 @@ static ra_status plan_ring(const planning *p, ra_predict_plan *plans)
         const ra_rowset *own = &job->rows[rank];
         ra_predict_plan *const plan = &plans[rank];
         ra_predict_keys const keys = {*own, own->row_count, own->piece_count};
-        status =
-            ra_predict_map(job, p->heads, own, &keys, p->chunks, &plan->looks, &plan->steps[0].map);
+        status = ra_predict_map(job, p->heads, &job->queries[rank], &keys, p->chunks, &plan->looks,
+                                &plan->steps[0].map);
         plan->steps[0].held_from = rank;
         for (int s = 1; s < job->ranks && status == RA_OK; ++s)
             status = ring_step(p, demands, rank, s, plan);

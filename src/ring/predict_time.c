@@ -65,20 +65,19 @@ static bool crosses(const ra_predict_job *job, int rank, const ra_predict_step *
     return from / each != rank / each;
 }
 
-/* Add one plan's steps to those of a followed rank, for as many head groups as it serves. */
 void ra_predict_add_times(const ra_predict_job *job, const ra_predict_plan *plan, int index,
-                          int32_t group_begin, int32_t group_end, ra_predict_times *times)
+                          int32_t number, int32_t plans, ra_predict_times *times)
 {
     const ra_ring_config *c = &job->request->ring;
     const ra_hardware *h = job->request->hardware;
     int const rank = job->followed[index];
-    int32_t kv = 0, q = 0;
-    for (int32_t g = group_begin; g < group_end; ++g) {
+    int64_t const rows = job->queries[rank].row_count;
+    int32_t kv = 0, q = 0, groups = 0;
+    for (int32_t g = number; g < job->groups; g += plans, ++groups) {
         kv += ra_ring_group_of(c, job->groups, g).kv_count;
         q += ra_ring_group_of(c, job->groups, g).q_count;
     }
-    int32_t const groups = group_end - group_begin;
-    double const lines = (double)(c->batch * job->rows[rank].row_count * q);
+    double const lines = (double)(c->batch * rows * q);
     int64_t const row = 2 * c->batch * kv * c->dim, element = (int64_t)ra_dtype_bytes(c->dtype);
     for (int s = 0; s < job->step_count; ++s) {
         const ra_predict_step *from = &plan->steps[s];
@@ -92,8 +91,8 @@ void ra_predict_add_times(const ra_predict_job *job, const ra_predict_plan *plan
         to->grad_in_bytes += c->backward ? row * 4 * from->grad_in_rows : 0;
         to->grad_out_bytes += c->backward ? row * 4 * from->grad_out_rows : 0;
         for (int pass = 0; pass < (c->backward ? 2 : 1); ++pass) {
-            ra_pass_terms const terms = ra_predict_step_terms(job, pass != 0, &from->map,
-                                                              job->rows[rank].row_count, q, groups);
+            ra_pass_terms const terms =
+                ra_predict_step_terms(job, pass != 0, &from->map, rows, q, groups);
             double *ms = pass != 0 ? to->backward_ms : to->forward_ms;
             ra_predict_add_terms(&terms, &times->terms[2 * index + pass]);
             if (h != NULL)

@@ -23,18 +23,6 @@ const ra_rowset *ra_ring_rows(const ra_ring *ring)
     return &ring->layout.rows[ra_comm_rank(ring->comm)];
 }
 
-int64_t ra_ring_more_map_bytes(const ra_pattern *pattern, int32_t groups, int64_t map_bytes,
-                               int64_t unit_bytes)
-{
-    int32_t heads = 1; /* of the layer that has most */
-    for (int32_t i = 0; i < ra_pattern_layer_count(pattern); ++i) {
-        int32_t const count = ra_pattern_layer_heads(pattern, i).count;
-        heads = count > heads ? count : heads;
-    }
-    int64_t const copies = ra_min_i64(groups, heads);
-    return (copies - 1) * map_bytes + (groups - 1) * 2 * unit_bytes;
-}
-
 ra_head_group ra_ring_group(const ra_ring *ring, int32_t group)
 {
     return ra_ring_group_of(&ring->config, ring->group_count, group);
@@ -42,7 +30,7 @@ ra_head_group ra_ring_group(const ra_ring *ring, int32_t group)
 
 const ra_plan *ra_ring_plan(const ra_ring *ring, int32_t group)
 {
-    return &ring->plans[ring->plan_count > 1 ? group : 0];
+    return &ring->plans[group % ring->plan_count];
 }
 
 ra_kernel_shape ra_ring_shape(const ra_ring *ring, const ra_head_group *group)
@@ -225,12 +213,14 @@ static ra_status check_linear(const ra_ring_config *c)
     return RA_ERR_INVALID;
 }
 
-ra_status ra_ring_check_config(const ra_ring_config *c)
+ra_status ra_ring_check_config(const ra_ring_config *c, bool materialises)
 {
     bool const shape = c->batch >= 1 && c->seq >= 1 && c->heads >= 1 && c->kv_heads >= 1 &&
                        c->heads % c->kv_heads == 0 && c->dim >= 1 && c->dim <= RA_HEAD_DIM_MAX;
-    if (shape && c->comm_buffers >= 0 && c->comm_buffers <= RA_BUFFERS_MAX &&
-        (c->head_groups == 0 || ra_ring_has_groups(c, c->head_groups)) && c->rounds >= 0 &&
+    bool const groups =
+        shape && (c->head_groups == 0 || (ra_ring_has_groups(c, c->head_groups) &&
+                                          !(materialises && c->head_groups > c->heads)));
+    if (groups && c->comm_buffers >= 0 && c->comm_buffers <= RA_BUFFERS_MAX && c->rounds >= 0 &&
         c->rounds <= RA_ROUNDS_MAX && (c->rounds <= 1 || c->schedule != RA_SCHEDULE_RING) &&
         (size_t)c->schedule <= RA_SCHEDULE_AUTO && (size_t)c->layout <= RA_LAYOUT_AUTO &&
         (size_t)c->dtype <= RA_BF16 && isfinite(c->scale) && can_follow(c->follow_bytes[0]) &&
@@ -299,7 +289,7 @@ static ra_status check_kernel(const ra_ring_config *c, const ra_kernel *kernel)
 ra_status ra_ring_create(const ra_ring_config *config, const ra_pattern *pattern, ra_comm *comm,
                          ra_kernel *kernel, ra_pool *pool, ra_pool *host_pool, ra_ring **ring_out)
 {
-    ra_status status = ra_ring_check_config(config);
+    ra_status status = ra_ring_check_config(config, kernel->ops->step_bytes != NULL);
     if (status == RA_OK)
         status = check_pattern(config, pattern);
     if (status == RA_OK)

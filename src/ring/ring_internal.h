@@ -2,6 +2,7 @@
 #ifndef RINGATTN_RING_INTERNAL_H
 #define RINGATTN_RING_INTERNAL_H
 
+#include "internal.h"
 #include "ringattn/block_mask.h"
 #include "ringattn/trace.h"
 
@@ -29,8 +30,8 @@ int ra_teams_behind(const ra_teams *teams, int team, int distance);
 int ra_teams_turns(const ra_teams *teams, int distance);
 /** The owners in one of these turns: place p of `team` fetches from the p-th. */
 const int *ra_teams_owners(const ra_teams *teams, int team, int distance, int turn, int *count_out);
-/** The rows of all members, one after the other. */
-RA_CHECKED ra_status ra_teams_rows(const ra_teams *teams, int team, const ra_layout *layout,
+/** Rows of all members, one after the other; `rows` has those of each rank. */
+RA_CHECKED ra_status ra_teams_rows(const ra_teams *teams, int team, const ra_rowset *rows,
                                    ra_pool *pool, ra_rowset *rows_out);
 
 /* Sets of rows, one after the other, as one set: those with the numbers in `which`, or, if that is
@@ -44,9 +45,10 @@ typedef struct ra_demand {
     int first, last;       /* distances of the nearest and farthest rank that needs any; 0: none */
 } ra_demand;
 
+/** @param queries  [ranks]: those of each rank that count. */
 RA_CHECKED ra_status ra_demand_init(const ra_pattern *pattern, const ra_layout *layout,
-                                    ra_heads heads, int owner, ra_comm *comm, ra_pool *pool,
-                                    ra_demand *demand_out);
+                                    const ra_rowset *queries, ra_heads heads, int owner,
+                                    ra_comm *comm, ra_pool *pool, ra_demand *demand_out);
 void ra_demand_fini(ra_pool *pool, ra_demand *demand);
 
 /* Largest share of live pairs over the mean one that counts as balanced. */
@@ -101,7 +103,7 @@ typedef struct ra_step {
     const ra_rowset *grad_home;
 } ra_step;
 
-/* The steps for one set of heads; as many on every rank. */
+/* The steps for one set of heads and one part of every rank's queries; as many on every rank. */
 typedef struct ra_plan {
     ra_step *steps;
     int step_count;
@@ -114,6 +116,7 @@ typedef struct ra_plan {
 typedef struct ra_plan_request {
     const ra_pattern *pattern;
     const ra_layout *layout;
+    const ra_rowset *queries; /* [ranks]: the rows of the layout, or a part of those of each rank */
     const ra_teams *teams;
     ra_schedule schedule; /* not AUTO; only SHARED has teams of several ranks */
     ra_comm *comm;        /* whose other ranks wait for this one; or NULL */
@@ -159,12 +162,31 @@ typedef struct ra_region {
 
 enum { RA_BUFFERS_MAX = 2 };
 
-/* Heads that are computed together. Query heads of one key head may be in several groups, one after
-   the other: its keys travel for each of them, and its gradients are sums over all. */
+/*
+ * What is computed together: heads, or, of one query head, a part of every rank's queries. Query
+ * heads of one key head, and parts, may be in several groups, one after the other: its keys travel
+ * for each of them, and its gradients are sums over all.
+ */
 typedef struct ra_head_group {
     int32_t q_begin, q_count, kv_begin, kv_count;
+    int32_t part, parts;         /* which part of the queries, of how many; 0 of 1: all */
     bool begins_keys, ends_keys; /* the first, and the last, of those that share its keys */
 } ra_head_group;
+
+/* Of a rank's so many queries: where those of a group begin, and their number. Long parts begin
+   where chunks of most tile maps do. */
+int64_t ra_head_group_begin(const ra_head_group *group, int64_t rows);
+int64_t ra_head_group_rows(const ra_head_group *group, int64_t rows);
+
+/* A group's queries of every rank; of all parts, the layout's rows, borrowed. */
+typedef struct ra_group_queries {
+    const ra_rowset *rows; /* [ranks] */
+    ra_block block;        /* empty where they are borrowed */
+} ra_group_queries;
+
+RA_CHECKED ra_status ra_group_queries_init(const ra_layout *layout, const ra_head_group *group,
+                                           ra_pool *pool, ra_group_queries *queries_out);
+void ra_group_queries_fini(ra_pool *pool, int ranks, ra_group_queries *queries);
 
 /* Two views of the same rows: keys and values, or dk and dv. */
 typedef struct ra_pair_view {
@@ -211,7 +233,7 @@ struct ra_ring {
     ra_ring_mode mode;
     int32_t group_count;
     int32_t rounds; /* of the plans; 1 where nothing travels */
-    ra_plan *plans; /* one per head group where heads differ, else one for all */
+    ra_plan *plans; /* one per head group where heads differ, else one per part of the queries */
     int32_t plan_count;
     ra_block plans_block;
     ra_region held[RA_BUFFERS_MAX], partial[RA_BUFFERS_MAX], arriving;
@@ -235,10 +257,21 @@ struct ra_ring {
 /* Shapes and bytes of a group. */
 ra_head_group ra_ring_group_of(const ra_ring_config *config, int32_t group_count, int32_t group);
 /* Whether there can be so many: 1 to kv_heads, or, of softmax attention, a multiple of kv_heads up
-   to heads. Of so many groups the last is the largest, the first the smallest. */
+   to heads, or one of heads up to RA_PARTS_MAX times. Of so many groups the last is the largest,
+   the first the smallest. */
 bool ra_ring_has_groups(const ra_ring_config *config, int32_t group_count);
 /* Key heads whose keys so many groups send, each as often as groups share it. */
 int32_t ra_ring_key_heads_sent(const ra_ring_config *config, int32_t group_count);
+/* Parts of every rank's queries in so many groups. */
+int32_t ra_ring_parts(const ra_ring_config *config, int32_t group_count);
+/* Plans of so many groups: one for each part, or, where heads differ in what they need of others,
+   for each group. Group g goes by plan g modulo that. */
+int32_t ra_ring_plan_count(const ra_ring_config *config, const ra_pattern *pattern, int teams,
+                           int32_t group_count);
+/* The most groups that auto takes: parts are no shorter than tiles of the pattern's widest stride.
+   `materialises`: scores, which are those of all queries. */
+int32_t ra_ring_most_groups(const ra_ring_config *config, const ra_pattern *pattern, int ranks,
+                            bool materialises);
 /*
  * How many groups auto begins with. A row of keys travels with all heads of its group: where heads
  * of dilated branches see different rows of others, as many groups as leave each enough work, if
@@ -246,13 +279,19 @@ int32_t ra_ring_key_heads_sent(const ra_ring_config *config, int32_t group_count
  */
 int32_t ra_ring_fewest_groups(const ra_ring_config *config, const ra_pattern *pattern, int ranks,
                               int teams);
+/* What kernels read of a plan: its maps, the steps of their chunks, and what a byte more of each of
+   these would take, summed. */
+typedef struct ra_plan_bytes {
+    int64_t maps, chunks, unit;
+} ra_plan_bytes;
+
 /*
- * Most that tile maps of so many groups take, each of which has its own, beyond those of all heads,
- * of so many bytes: a layer lies in the map of every group that has one of its heads, and every map
- * has an end and is rounded: `unit_bytes` is what a byte more of each map would take, summed.
+ * Most that plans of so many groups take beyond that of all heads and all queries of a rank with so
+ * many rows: a layer lies in the map of every group that has one of its heads; chunks of short
+ * parts may meet the runs of two each; and every map has an end and is rounded.
  */
-int64_t ra_ring_more_map_bytes(const ra_pattern *pattern, int32_t groups, int64_t map_bytes,
-                               int64_t unit_bytes);
+int64_t ra_ring_more_map_bytes(const ra_pattern *pattern, const ra_ring_config *config,
+                               int32_t groups, int32_t plans, int64_t rows, ra_plan_bytes whole);
 ra_head_group ra_ring_group(const ra_ring *ring, int32_t group);
 const ra_plan *ra_ring_plan(const ra_ring *ring, int32_t group);
 ra_kernel_shape ra_ring_shape(const ra_ring *ring, const ra_head_group *group);
@@ -270,8 +309,9 @@ RA_CHECKED ra_status ra_ring_make_buffers(ra_ring *ring); /* where from; before 
 RA_CHECKED ra_status ra_ring_make_plans(ra_ring *ring);
 RA_CHECKED ra_status ra_ring_make_memory(ra_ring *ring);
 RA_CHECKED ra_status ra_ring_make_windows(ra_ring *ring);
-/** What of a configuration is wrong whatever the pattern is: RA_ERR_INVALID, and a line. */
-RA_CHECKED ra_status ra_ring_check_config(const ra_ring_config *config);
+/** What of a configuration is wrong whatever the pattern is: RA_ERR_INVALID, and a line.
+    materialises: scores, which are those of all queries. */
+RA_CHECKED ra_status ra_ring_check_config(const ra_ring_config *config, bool materialises);
 ra_stored_grads ra_ring_direct_grads(const ra_ring *ring, const ra_plan *plan,
                                      const ra_head_group *group);
 void ra_ring_give_plan(ra_ring *ring, ra_plan *plan); /* and its maps; a zeroed one is fine */
@@ -293,9 +333,11 @@ static inline int32_t ra_groups_taken(ra_groups_found found)
     return found.fit != RA_GROUPS_NONE ? found.fit : found.least;
 }
 
-/* Of as many groups as were asked for, or of all numbers: first of `fewest`, if they fit. */
+/* Of as many groups as were asked for, or of all numbers up to `most`: first of `fewest`, if they
+   fit. */
 ra_groups_found ra_ring_find_groups(const ra_ring_config *config, ra_group_bytes *bytes_of,
-                                    const void *context, int64_t room, int32_t fewest);
+                                    const void *context, int64_t room, int32_t fewest,
+                                    int32_t most);
 
 /*
  * What rounds auto plans, one after the other: from the first number on, as long as more might do
@@ -468,6 +510,11 @@ static inline void ra_ring_mark_end(const ra_ring *ring, int64_t mark)
 /* This rank's rows of a tensor with so many heads, from head `head_begin` on. */
 ra_view ra_ring_view(const ra_ring *ring, const void *data, ra_dtype dtype, int32_t heads,
                      int32_t head_begin);
+/* A group's heads and rows of a tensor that is shaped as q; and this rank's number of such rows. */
+ra_view ra_ring_query_view(const ra_ring *ring, const void *data, const ra_head_group *group);
+int64_t ra_ring_query_rows(const ra_ring *ring, const ra_head_group *group);
+/* Where the group's lines begin in an array [batch][heads][rows]. */
+int64_t ra_ring_first_line(const ra_ring *ring, const ra_head_group *group);
 ra_pair_view ra_ring_own_keys(const ra_ring *ring, const ra_ring_tensors *tensors,
                               const ra_head_group *group);
 

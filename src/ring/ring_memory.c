@@ -54,6 +54,7 @@ ra_stored_grads ra_ring_direct_grads(const ra_ring *ring, const ra_plan *plan,
 static void add_passing_bytes(const ra_ring *ring, const ra_plan *plan, const ra_head_group *g,
                               ring_bytes *bytes)
 {
+    RA_ASSERT(ring->kernel->ops->step_bytes == NULL || g->parts == 1);
     ra_kernel_shape const shape = ra_ring_shape(ring, g);
     for (int s = 0; s < plan->step_count && ring->kernel->ops->step_bytes != NULL; ++s) {
         const ra_tilemap *map = &plan->steps[s].map;
@@ -68,11 +69,12 @@ static void add_group_bytes(const ra_ring *ring, const ra_plan *plan, ra_head_gr
                             ring_bytes *bytes)
 {
     const ra_ring_config *c = &ring->config;
-    size_t const lines = (size_t)(c->batch * ra_ring_local_rows(ring) * g.q_count);
+    int64_t const queries = ra_ring_query_rows(ring, &g);
+    int64_t const state_rows = ra_min_i64(plan->state_rows, queries); /* a plan may be of all */
+    size_t const lines = (size_t)(c->batch * queries * g.q_count);
     size_t const kv_lines = (size_t)(c->batch * ra_ring_local_rows(ring) * g.kv_count);
     size_t const row = (size_t)c->dim * sizeof(float);
-    grow(&bytes->state,
-         (size_t)(c->batch * plan->state_rows * g.q_count) * (row + 2 * sizeof(float)));
+    grow(&bytes->state, (size_t)(c->batch * state_rows * g.q_count) * (row + 2 * sizeof(float)));
     for (int s = 1; s < plan->step_count; ++s)
         add_step_bytes(ring, &plan->steps[s], s, g.kv_count, bytes);
     if (!c->backward) {
@@ -160,8 +162,10 @@ ra_status ra_ring_settle_groups(ra_ring *ring, ra_group_bytes *bytes_of, const v
                                 int64_t room, int32_t fewest, ra_groups_found *found_out)
 {
     int64_t buffers;
+    int32_t const most = ra_ring_most_groups(&ring->config, ring->pattern, ra_comm_size(ring->comm),
+                                             ring->kernel->ops->step_bytes != NULL);
     ra_groups_found const mine =
-        ra_ring_find_groups(&ring->config, bytes_of, context, room, fewest);
+        ra_ring_find_groups(&ring->config, bytes_of, context, room, fewest, most);
     int64_t numbers[] = {mine.fit, mine.could, mine.least};
     ra_status status = ra_comm_reduce_i64(ring->comm, "head groups", RA_MAX, numbers, 3);
     if (status != RA_OK)

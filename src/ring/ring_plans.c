@@ -4,11 +4,12 @@
 
 #include <string.h>
 
-static ra_plan_request request_for(const ra_ring *ring, ra_heads heads)
+static ra_plan_request request_for(const ra_ring *ring, ra_heads heads, const ra_rowset *queries)
 {
     const ra_ring_config *c = &ring->config;
     return (ra_plan_request){.pattern = ring->pattern,
                              .layout = &ring->layout,
+                             .queries = queries,
                              .teams = &ring->teams,
                              .schedule = ring->schedule,
                              .comm = ring->comm,
@@ -22,11 +23,9 @@ static ra_plan_request request_for(const ra_ring *ring, ra_heads heads)
                              .tile_rows = ring->kernel->ops->tile_rows(c->dtype, c->dim)};
 }
 
-/* Packed keys differ by what the group's heads need; those of one team are never packed. */
-static int32_t plans_for(const ra_ring *ring, int64_t groups)
+static int32_t plans_for(const ra_ring *ring, int32_t groups)
 {
-    bool const packs = ring->teams.count > 1;
-    return packs && ra_pattern_differs_by_head(ring->pattern) ? (int32_t)groups : 1;
+    return ra_ring_plan_count(&ring->config, ring->pattern, ring->teams.count, groups);
 }
 
 /* All maps that steps of a plan compute with, one after the other; NULL after the last. */
@@ -96,29 +95,32 @@ static int64_t more_plan_bytes(const ra_ring *ring, int32_t count, const ra_plan
 }
 
 /* Likewise of maps and steps of chunks, where kernels read them. */
-static int64_t more_map_bytes(const ra_ring *ring, int32_t count, const ra_plan *whole)
+static int64_t more_map_bytes(const ra_ring *ring, int32_t groups, int32_t count,
+                              const ra_plan *whole)
 {
-    size_t bytes = 0, units = 0;
     const ra_tilemap *map;
     if (count == 1)
         return 0;
+    size_t maps = 0, chunks = ra_pool_round(ring->pool, whole->chunk_steps.bytes);
+    size_t unit = chunks > 0 ? ra_pool_round(ring->pool, chunks + 1) - chunks : 0;
     for (int s = 0; s < whole->step_count; ++s)
         for (int i = 0; (map = map_of(whole, s, i)) != NULL; ++i) {
             size_t const taken = ra_pool_round(ring->pool, (size_t)map->bytes);
-            bytes += taken;
-            units += map->layers != NULL ? ra_pool_round(ring->pool, taken + 1) - taken : 0;
+            maps += taken;
+            unit += map->layers != NULL ? ra_pool_round(ring->pool, taken + 1) - taken : 0;
         }
-    return ra_ring_more_map_bytes(ring->pattern, count, (int64_t)bytes, (int64_t)units) +
-           (count - 1) * (int64_t)ra_pool_round(ring->pool, whole->chunk_steps.bytes);
+    return ra_ring_more_map_bytes(ring->pattern, &ring->config, groups, count,
+                                  ra_ring_local_rows(ring),
+                                  (ra_plan_bytes){(int64_t)maps, (int64_t)chunks, (int64_t)unit});
 }
 
-/* A ring with a plan of all heads, as it looks for groups. */
+/* A ring with a plan of all heads and queries, as it looks for groups. */
 typedef struct whole_plan {
     const ra_ring *ring;
     const ra_plan *plan;
 } whole_plan;
 
-/* Beside that plan. With one plan for all heads this is exact, else an upper bound, but for the
+/* Beside that plan. If it serves all groups this is exact, else an upper bound, but for the
    state of a group whose own maps have larger chunks, and lists of chunks if these are smaller.
    *buffers_out: the part of what more rounds make smaller. */
 static int64_t needed_bytes(const void *context, int32_t groups, int64_t *buffers_out)
@@ -127,18 +129,18 @@ static int64_t needed_bytes(const void *context, int32_t groups, int64_t *buffer
     const ra_ring *ring = whole->ring;
     int32_t const count = plans_for(ring, groups);
     return ra_ring_group_bytes(ring, whole->plan, groups, buffers_out) +
-           more_map_bytes(ring, count, whole->plan) +
+           more_map_bytes(ring, groups, count, whole->plan) +
            (ring->host_pool == ring->pool ? more_plan_bytes(ring, count, whole->plan) : 0);
 }
 
-/* The plan of all heads, and what groups fit into the room that it leaves. */
+/* The plan of all heads and queries, and what groups fit into the room that it leaves. */
 static ra_status make_whole(ra_ring *ring, ra_plan *plan_out, ra_groups_found *found_out)
 {
     whole_plan const whole = {ring, plan_out};
     ra_heads const all = {0, 1, ring->config.heads};
     int32_t const fewest = ra_ring_fewest_groups(&ring->config, ring->pattern,
                                                  ra_comm_size(ring->comm), ring->teams.count);
-    ra_plan_request const request = request_for(ring, all);
+    ra_plan_request const request = request_for(ring, all, ring->layout.rows);
     int64_t room;
     ra_status const mine = make_plan(ring, &request, plan_out);
     ra_status status = ra_ring_agree(ring, mine);
@@ -173,6 +175,20 @@ static ra_status settle_rounds(ra_ring *ring, ra_plan *plan_out)
     }
 }
 
+/* A plan that serves a group: of its part of the queries, and of its heads or all. */
+static ra_status make_part(ra_ring *ring, const ra_head_group *group, ra_heads heads,
+                           ra_plan *plan_out)
+{
+    ra_group_queries queries;
+    ra_status status = ra_group_queries_init(&ring->layout, group, ring->host_pool, &queries);
+    if (status != RA_OK)
+        return status;
+    ra_plan_request const request = request_for(ring, heads, queries.rows);
+    status = make_plan(ring, &request, plan_out);
+    ra_group_queries_fini(ring->host_pool, ring->layout.ranks, &queries);
+    return status;
+}
+
 ra_status ra_ring_make_plans(ra_ring *ring)
 {
     ra_plan whole;
@@ -194,8 +210,8 @@ ra_status ra_ring_make_plans(ra_ring *ring)
         ring->plans[0] = whole;
     for (int32_t g = 0; split && g < count && status == RA_OK; ++g) {
         ra_head_group const group = ra_ring_group(ring, g);
-        ra_plan_request const part = request_for(ring, (ra_heads){group.q_begin, 1, group.q_count});
-        status = make_plan(ring, &part, &ring->plans[g]);
+        ra_heads const own = {group.q_begin, 1, group.q_count}, all = {0, 1, ring->config.heads};
+        status = make_part(ring, &group, count == ring->group_count ? own : all, &ring->plans[g]);
     }
     return status;
 }

@@ -108,9 +108,9 @@ ra_status ra_rowset_join(const ra_rowset *sets, const int *which, int count, ra_
     return status;
 }
 
-ra_status ra_teams_rows(const ra_teams *teams, int team, const ra_layout *layout, ra_pool *pool,
+ra_status ra_teams_rows(const ra_teams *teams, int team, const ra_rowset *rows, ra_pool *pool,
                         ra_rowset *rows_out)
 {
-    return ra_rowset_join(layout->rows, teams->members + teams->begin[team],
-                          ra_teams_size(teams, team), pool, rows_out);
+    return ra_rowset_join(rows, teams->members + teams->begin[team], ra_teams_size(teams, team),
+                          pool, rows_out);
 }

@@ -53,6 +53,25 @@ ra_view ra_ring_view(const ra_ring *ring, const void *data, ra_dtype dtype, int3
                          head_begin);
 }
 
+ra_view ra_ring_query_view(const ra_ring *ring, const void *data, const ra_head_group *group)
+{
+    const ra_ring_config *c = &ring->config;
+    ra_view view = ra_ring_view(ring, data, c->dtype, c->heads, group->q_begin);
+    skip_rows(&view, ra_head_group_begin(group, ra_ring_local_rows(ring)));
+    return view;
+}
+
+int64_t ra_ring_query_rows(const ra_ring *ring, const ra_head_group *group)
+{
+    return ra_head_group_rows(group, ra_ring_local_rows(ring));
+}
+
+int64_t ra_ring_first_line(const ra_ring *ring, const ra_head_group *group)
+{
+    int64_t const rows = ra_ring_local_rows(ring);
+    return group->q_begin * rows + ra_head_group_begin(group, rows);
+}
+
 ra_pair_view ra_ring_own_keys(const ra_ring *ring, const ra_ring_tensors *tensors,
                               const ra_head_group *group)
 {

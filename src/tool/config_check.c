@@ -51,6 +51,27 @@ static bool asks_for_cache(const ra_config *config)
            ra_config_was_given(config, "memory.pattern_cache.mode");
 }
 
+/* Those of linear attention are linear_check's. */
+static ra_status groups_check(const ra_config *config)
+{
+    int32_t const groups = config->head_groups, heads = config->heads, keys = config->kv_heads;
+    bool const standard = config->attention_kind == RA_ATTENTION_STANDARD;
+    int32_t const most = standard ? heads : heads * RA_PARTS_MAX;
+    int32_t const unit = groups <= heads ? keys : heads;
+    if (ra_config_linear(config) != RA_LINEAR_NONE || groups <= keys ||
+        (groups % unit == 0 && groups <= most))
+        return RA_OK;
+    if (standard && groups > heads)
+        return ra_config_refuse(config, "ring.head_groups",
+                                "%d groups of %d heads: standard attention, whose scores are those "
+                                "of all queries, takes up to %d",
+                                groups, heads, heads);
+    return ra_config_refuse(config, "ring.head_groups",
+                            "%d groups of %d heads, %d for keys and values: must be 1 to %d, a "
+                            "multiple of that up to %d, or a multiple of %d up to %d",
+                            groups, heads, keys, keys, heads, heads, most);
+}
+
 static ra_status heads_check(const ra_config *config)
 {
     if (config->heads % config->kv_heads != 0)
@@ -59,24 +80,10 @@ static ra_status heads_check(const ra_config *config)
                                                                               : "shape.heads",
                                 "shape.heads (%d) must be a multiple of shape.kv_heads (%d)",
                                 config->heads, config->kv_heads);
-    bool const linear = ra_config_linear(config) != RA_LINEAR_NONE; /* see linear_check */
-    bool const divides_queries =
-        config->head_groups <= config->heads && config->head_groups % config->kv_heads == 0;
-    bool const good = linear || config->head_groups <= config->kv_heads || divides_queries;
-    if (!good && (config->kv_heads == 1 || config->kv_heads == config->heads))
-        return ra_config_refuse(config, "ring.head_groups",
-                                "%d groups of %d heads: must be 1 to %d", config->head_groups,
-                                config->heads, config->heads);
-    if (!good)
-        return ra_config_refuse(
-            config, "ring.head_groups",
-            "%d groups of %d heads, %d for keys and values: must be 1 to %d, or "
-            "a multiple of that up to %d",
-            config->head_groups, config->heads, config->kv_heads, config->kv_heads, config->heads);
     if (config->rounds > 1 && config->schedule == RA_SCHEDULE_RING)
         return ra_config_refuse(config, "ring.rounds",
                                 "does not go with ring.schedule: ring, which has one: take auto");
-    return RA_OK;
+    return groups_check(config);
 }
 
 /*

@@ -6,6 +6,12 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+const char *ra_percent_text(double percent, char text[32])
+{
+    snprintf(text, 32, percent < 1000 ? "%.3g" : "%.0f", percent);
+    return text;
+}
+
 const char *ra_count_text(int64_t count, char text[32])
 {
     char digits[24];
@@ -190,19 +196,28 @@ void ra_report_shape(int width, const ra_config *config)
     ra_report_row(width, "pattern", "%s", text);
 }
 
+const char *ra_report_groups(int32_t heads, int32_t groups, char text[RA_GROUPS_TEXT_MAX])
+{
+    int const used =
+        snprintf(text, RA_GROUPS_TEXT_MAX, "%d head group%s", groups, ra_plural(groups));
+    if (groups > heads)
+        snprintf(text + used, (size_t)(RA_GROUPS_TEXT_MAX - used), " (%d parts of the queries)",
+                 groups / heads);
+    return text;
+}
+
 void ra_report_plan(int width, const ra_config *config, const ra_ring_info *ring)
 {
-    char chunk[48] = "", rounds[32] = "";
+    char chunk[48] = "", rounds[32] = "", groups[RA_GROUPS_TEXT_MAX];
     if (ring->rounds > 1)
         snprintf(rounds, sizeof(rounds), ", %d rounds", ring->rounds);
     if (ring->chunk > 0)
         snprintf(chunk, sizeof(chunk), " (chunks of %lld)", (long long)ring->chunk);
-    ra_report_row(width, "plan",
-                  "layout %s%s, schedule %s, %d communication buffer%s%s, %d head group%s%s",
+    ra_report_row(width, "plan", "layout %s%s, schedule %s, %d communication buffer%s%s, %s%s",
                   ra_layout_name(ring->layout), chunk, ra_schedule_name(ring->schedule),
                   config->comm_buffers, ra_plural(config->comm_buffers),
-                  ring->schedule == RA_SCHEDULE_SHARED ? " between hosts" : "", ring->head_groups,
-                  ra_plural(ring->head_groups), rounds);
+                  ring->schedule == RA_SCHEDULE_SHARED ? " between hosts" : "",
+                  ra_report_groups(config->heads, ring->head_groups, groups), rounds);
     ra_report_row(width, "balance", "the busiest rank has %.3f times the mean work",
                   ring->imbalance);
 }
@@ -220,7 +235,7 @@ void ra_report_categories(int width, const int64_t bytes[RA_MEM_CATEGORY_COUNT])
 static void job_print(const ra_report *report)
 {
     const ra_config *config = report->config;
-    char pairs[32], backend[RA_BACKEND_TEXT_MAX];
+    char pairs[32], backend[RA_BACKEND_TEXT_MAX], groups[RA_GROUPS_TEXT_MAX];
     double const all =
         (double)config->seq * (double)config->seq * (double)config->batch * config->heads;
     ra_report_shape(LABEL_WIDTH, config);
@@ -238,7 +253,7 @@ static void job_print(const ra_report *report)
     if (report->ranks > 1)
         ra_report_plan(LABEL_WIDTH, config, &report->ring);
     else if (report->ring.head_groups > 1)
-        row("plan", "%d head groups", report->ring.head_groups);
+        row("plan", "%s", ra_report_groups(config->heads, report->ring.head_groups, groups));
 }
 
 static void times_print(const char *name, const ra_times *times, double tflop_rate)
@@ -251,7 +266,7 @@ static void times_print(const char *name, const ra_times *times, double tflop_ra
 
 static void speed_print(const ra_report *report)
 {
-    char waited[32], sent[32], full[32];
+    char waited[32], sent[32], full[32], percent[32];
     printf("\n");
     row("time", "%12s  %12s  %12s  %10s", "min", "median", "max", "TFLOP/s");
     times_print("forward", &report->forward, ra_report_tflops_forward(report));
@@ -263,8 +278,8 @@ static void speed_print(const ra_report *report)
     double const share = report->ring.full_ring_bytes > 0 ? 100 * (double)report->sent_bytes /
                                                                 (double)report->ring.full_ring_bytes
                                                           : 0;
-    row("sent", "%s, %.3g %% of the %s of a full ring", ra_bytes_text(report->sent_bytes, sent),
-        share, ra_bytes_text(report->ring.full_ring_bytes, full));
+    row("sent", "%s, %s %% of the %s of a full ring", ra_bytes_text(report->sent_bytes, sent),
+        ra_percent_text(share, percent), ra_bytes_text(report->ring.full_ring_bytes, full));
 }
 
 static void memory_print(const ra_report *report)

@@ -63,6 +63,9 @@ void ra_report_print(const ra_report *report);
 void ra_report_row(int width, const char *label, const char *format, ...) RA_PRINTF(3, 4);
 /** The rows `tokens` and `pattern`. */
 void ra_report_shape(int width, const ra_config *config);
+enum { RA_GROUPS_TEXT_MAX = 64 };
+/** "2 head groups", and in how many parts of the queries, if there are more groups than heads. */
+const char *ra_report_groups(int32_t heads, int32_t groups, char text[RA_GROUPS_TEXT_MAX]);
 /** The rows `plan` and `balance`. Of `ring` only what was chosen, and the imbalance, are read. */
 void ra_report_plan(int width, const ra_config *config, const ra_ring_info *ring);
 /** One row for each category that has bytes. */
@@ -80,6 +83,8 @@ json_t *ra_json_memory(const int64_t bytes[RA_MEM_CATEGORY_COUNT]);
 
 /** A pattern in words: "causal, window of 1,024, 4 sinks"; "every token sees every token". */
 void ra_pattern_describe(const ra_pattern_config *pattern, char *text, size_t bytes);
+/** Three digits of a percentage, but all before the point: "0.0123", "2000". */
+const char *ra_percent_text(double percent, char text[32]);
 /** "1,048,576". */
 const char *ra_count_text(int64_t count, char text[32]);
 

@@ -66,7 +66,7 @@ static void job_print(const ra_plan_point *point)
 static void memory_print(const ra_plan_point *point)
 {
     const ra_prediction *p = &point->prediction;
-    char text[32], rows[32];
+    char text[32], rows[32], groups[RA_GROUPS_TEXT_MAX];
     printf("\n");
     row("memory", "%12s  on the fullest rank%s, %d, with %s quer%s",
         ra_bytes_text(p->peak_bytes, text), point->request.on_device ? "'s GPU" : "",
@@ -92,18 +92,19 @@ static void memory_print(const ra_plan_point *point)
         : point->longest_seq == INT32_MAX ? ", the most that shape.seq takes"
                                           : ", the most that such documents can be repeated for");
     if (point->longest_seq > 0)
-        row("", "%12s in %d head group%s and %d round%s", "", point->longest_head_groups,
-            ra_plural(point->longest_head_groups), point->longest_rounds,
-            ra_plural(point->longest_rounds));
+        row("", "%12s in %s and %d round%s", "",
+            ra_report_groups(point->config.heads, point->longest_head_groups, groups),
+            point->longest_rounds, ra_plural(point->longest_rounds));
 }
 
 static void traffic_print(const ra_prediction *p)
 {
-    char sent[32], full[32], network[32];
+    char sent[32], full[32], network[32], percent[32];
+    double const share = 100 * p->sent_bytes / fmax(p->full_ring_bytes, 1);
     if (p->ranks == 1)
         return;
-    row("sent", "%s, %.3g %% of the %s of a full ring; %s of it between nodes",
-        bytes_of(p->sent_bytes, sent), 100 * p->sent_bytes / fmax(p->full_ring_bytes, 1),
+    row("sent", "%s, %s %% of the %s of a full ring; %s of it between nodes",
+        bytes_of(p->sent_bytes, sent), ra_percent_text(share, percent),
         bytes_of(p->full_ring_bytes, full), bytes_of(p->sent_network_bytes, network));
 }
 

@@ -358,9 +358,11 @@ void ring_job_run(ring_job *job)
 
 int32_t ring_job_draw_groups(test_rng *rng, const ra_ring_config *c)
 {
-    if (test_rng_chance(rng, 0.5))
+    if (test_rng_chance(rng, 0.3))
         return (int32_t)test_rng_between(rng, 1, c->kv_heads);
-    return c->kv_heads * (int32_t)test_rng_between(rng, 1, c->heads / c->kv_heads);
+    if (test_rng_chance(rng, 0.5))
+        return c->kv_heads * (int32_t)test_rng_between(rng, 1, c->heads / c->kv_heads);
+    return c->heads * (int32_t)test_rng_between(rng, 2, 5);
 }
 
 ra_status ring_job_layout(ra_layout_kind kind, const ra_pattern *pattern, int ranks, ra_pool *pool,

@@ -75,7 +75,8 @@ ring_job ring_job_heads(int ranks, int64_t seq, int32_t heads, int32_t kv_heads,
 /* The same of one head in f32; linear attention where the schedule is that of scans, which only
    this takes. */
 ring_job ring_job_waves(int ranks, int64_t seq, int32_t dim, int buffers, ra_schedule schedule);
-/* A number of head groups that the configuration's heads can be computed in. */
+/* A number of head groups that the configuration can be computed in, parts of queries among them.
+ */
 int32_t ring_job_draw_groups(test_rng *rng, const ra_ring_config *config);
 /* A layout without a ring; auto is chosen for ranks that share nothing. */
 ra_status ring_job_layout(ra_layout_kind kind, const ra_pattern *pattern, int ranks, ra_pool *pool,

@@ -6,6 +6,7 @@
 #include "support/open_pool.h"
 
 #include <criterion/criterion.h>
+#include <math.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -196,16 +197,20 @@ static void check_groups(const ra_ring_config *c, int32_t count)
     int32_t const ratio = c->heads / c->kv_heads;
     int32_t const first = ra_ring_group_of(c, count, 0).q_count;
     int32_t const last = ra_ring_group_of(c, count, count - 1).q_count;
-    int32_t heads = 0, keys = 0, sent = 0;
+    int32_t const parts = ra_ring_parts(c, count);
+    int32_t heads = 0, part = 0, keys = 0, sent = 0;
     for (int32_t g = 0; g < count; ++g) {
         ra_head_group const of = ra_ring_group_of(c, count, g);
         cr_assert(of.q_begin == heads && of.kv_begin == keys, "group %d of %d", g, count);
         cr_assert(first <= of.q_count && of.q_count <= last, "group %d of %d", g, count);
-        heads += of.q_count;
+        cr_assert(of.part == part && of.parts == parts, "group %d of %d", g, count);
+        cr_assert(parts == 1 || of.q_count == 1, "group %d of %d", g, count);
         cr_assert_eq(of.q_begin / ratio, of.kv_begin);
-        cr_assert_eq((heads - 1) / ratio, of.kv_begin + of.kv_count - 1);
-        cr_assert_eq(of.begins_keys, of.q_begin % ratio == 0);
-        cr_assert_eq(of.ends_keys, heads % ratio == 0);
+        cr_assert_eq((heads + of.q_count - 1) / ratio, of.kv_begin + of.kv_count - 1);
+        part = (part + 1) % parts;
+        heads += part == 0 ? of.q_count : 0;
+        cr_assert_eq(of.begins_keys, of.q_begin % ratio == 0 && of.part == 0);
+        cr_assert_eq(of.ends_keys, heads % ratio == 0 && part == 0);
         keys += of.ends_keys ? of.kv_count : 0;
         sent += of.kv_count;
     }
@@ -218,8 +223,10 @@ Test(head_groups, have_every_head_once_and_its_keys_with_it)
     for (int32_t kv = 1; kv <= 5; ++kv)
         for (int32_t ratio = 1; ratio <= 5; ++ratio) {
             ra_ring_config c = {.heads = kv * ratio, .kv_heads = kv};
-            for (int32_t count = 0; count <= c.heads + 1; ++count) {
-                bool const divides = count <= c.heads && count % kv == 0;
+            for (int32_t count = 0; count <= c.heads * (RA_PARTS_MAX + 2); ++count) {
+                bool const divides = count <= c.heads
+                                         ? count % kv == 0
+                                         : count % c.heads == 0 && count <= c.heads * RA_PARTS_MAX;
                 c.linear = RA_LINEAR_CAUSAL;
                 cr_assert_eq(ra_ring_has_groups(&c, count), count >= 1 && count <= kv);
                 c.linear = RA_LINEAR_NONE;
@@ -246,7 +253,8 @@ static int64_t needed(const void *context, int32_t groups, int64_t *buffers_out)
 static void expect_found(const ra_ring_config *c, const need *needs, int64_t room, int32_t fewest,
                          ra_groups_found want)
 {
-    ra_groups_found const found = ra_ring_find_groups(c, needed, needs, room, fewest);
+    int32_t const most = c->linear == RA_LINEAR_NONE ? c->heads : c->kv_heads;
+    ra_groups_found const found = ra_ring_find_groups(c, needed, needs, room, fewest, most);
     cr_expect(found.fit == want.fit && found.could == want.could && found.least == want.least,
               "room %lld: %d, %d, %d", (long long)room, found.fit, found.could, found.least);
 }
@@ -277,24 +285,107 @@ Test(head_groups, are_the_fewest_that_fit_or_those_that_need_least)
 
 Test(head_groups, that_share_keys_send_them_to_each)
 {
-    enum { KEY_HEADS = 2, SHARING = 3 };
-    ra_pattern_config const dense = ra_pattern_config_dense();
-    double sent[3];
-    for (int32_t groups = KEY_HEADS; groups <= SHARING * KEY_HEADS; groups += 4) {
-        ring_job job = ring_job_heads(4, 2048, KEY_HEADS * SHARING, KEY_HEADS, 16, RA_BF16);
+    enum { KEY_HEADS = 2, SHARING = 3, PARTS = 5, RANKS_HERE = 4, FOLLOWED = 2 };
+    static const int32_t times[] = {1, SHARING, SHARING * PARTS};
+    double sent[FOLLOWED] = {0};
+    for (int i = 0; i < 3; ++i) {
+        int32_t const groups = KEY_HEADS * times[i];
+        ring_job job =
+            ring_job_heads(RANKS_HERE, 2048, KEY_HEADS * SHARING, KEY_HEADS, 16, RA_BF16);
         int32_t taken;
         job.mode = RA_RING_COMM_ONLY;
         job.config.rounds = 1;
-        job.pattern = dense;
+        job.pattern = ra_pattern_config_dense();
         (void)ring_peak(&job, groups, 0, &taken);
-        double const now[] = {(double)job.sent_bytes, predicted_sent(&job, groups, 4),
-                              predicted_sent(&job, groups, 500) /* more than are followed */};
-        for (int i = 0; i < 3; ++i)
-            cr_expect(groups == KEY_HEADS ? now[i] > 0 : now[i] == SHARING * sent[i], "%d: %g", i,
-                      now[i]);
-        cr_expect_eq(now[0], now[1]);
-        memcpy(sent, now, sizeof(sent));
+        double now[FOLLOWED] = {predicted_sent(&job, groups, RANKS_HERE)};
+        cr_expect_eq((double)job.sent_bytes, now[0], "%d groups", groups);
+        job.config.seq = 1 << 20;
+        now[1] = predicted_sent(&job, groups, 500); /* more than are */
+        for (int k = 0; k < FOLLOWED; ++k)
+            cr_expect(i == 0 ? now[k] > 0 : fabs(now[k] / sent[k] - times[i]) < k * 1e-3 + 1e-12,
+                      "%d groups, %d: %g of %g", groups, k, now[k], sent[k]);
+        if (i == 0)
+            memcpy(sent, now, sizeof(sent));
         ring_job_free(&job);
+    }
+}
+
+/* ---- parts of the queries --------------------------------------------------------------------
+ */
+
+Test(head_groups, of_parts_have_every_query_once)
+{
+    static const int64_t rows[] = {0, 1, 5, 63, 64, 1000, 1 << 20, (1 << 20) + 777};
+    ra_ring_config const c = {.heads = 1, .kv_heads = 1};
+    for (int32_t parts = 1; parts <= RA_PARTS_MAX; ++parts)
+        for (int i = 0; i < 8; ++i) {
+            int64_t begin = 0, last = 0;
+            for (int32_t p = 0; p < parts; ++p) {
+                ra_head_group const of = ra_ring_group_of(&c, parts, p);
+                last = ra_head_group_rows(&of, rows[i]);
+                cr_assert_eq(ra_head_group_begin(&of, rows[i]), begin);
+                cr_assert(last >= 0 && last <= rows[i] / parts * 18 / 16 + 1);
+                begin += last;
+            }
+            ra_head_group const first = ra_ring_group_of(&c, parts, 0);
+            cr_assert_eq(begin, rows[i], "%d parts", parts);
+            cr_assert_leq(ra_head_group_rows(&first, rows[i]), last, "%d parts", parts);
+        }
+}
+
+/* Rows that only the first queries of a rank need travel with these alone. */
+Test(head_groups, of_parts_send_what_their_queries_need)
+{
+    enum { PARTS = 4, TOKENS = 4096, RANKS_HERE = 4 };
+    int64_t sent[2];
+    for (int i = 0; i < 2; ++i) {
+        int32_t const groups = i == 0 ? 1 : PARTS;
+        ring_job job = ring_job_heads(RANKS_HERE, TOKENS, 1, 1, 16, RA_BF16);
+        int32_t taken;
+        job.config.layout = RA_LAYOUT_CONTIGUOUS;
+        job.config.schedule = RA_SCHEDULE_DIRECT;
+        job.pattern.window_left = TOKENS / RANKS_HERE / PARTS - 1;
+        (void)ring_peak(&job, groups, 0, &taken);
+        sent[i] = job.sent_bytes;
+        cr_expect_eq((double)sent[i], predicted_sent(&job, groups, RANKS_HERE));
+        ring_job_free(&job);
+    }
+    cr_expect(sent[0] > 0 && sent[1] == sent[0], "%lld, %lld bytes", (long long)sent[0],
+              (long long)sent[1]);
+}
+
+/* One head, whose every row has sums: between the peaks of whole queries and of most parts auto
+   finds parts that fit, but where these are within the bound of what maps may take. */
+static void check_parts(peak_function *peak_of, ra_schedule schedule, bool backward)
+{
+    enum { LIMITS = 12, MOST = 16, TOKENS = MOST * RANKS * 128 };
+    ring_job job = ring_job_heads(RANKS, TOKENS, 1, 1, 64, RA_BF16);
+    int32_t groups, before = 0;
+    job.mode = RA_RING_COMM_ONLY;
+    job.config.schedule = schedule;
+    job.config.rounds = 1;
+    job.config.backward = backward;
+    int64_t const most = peak_of(&job, 1, 0, &groups);
+    int64_t const least = peak_of(&job, MOST, 0, &groups);
+    cr_assert_lt(least, most);
+    for (int i = LIMITS; i >= 1; i--) {
+        int64_t const limit = least + (most - least) * i / LIMITS;
+        int64_t const peak = peak_of(&job, 0, limit, &groups);
+        cr_expect(peak <= limit, "limit %lld: %lld in %d groups", (long long)limit, (long long)peak,
+                  groups);
+        cr_expect(groups >= before && (groups > 1) == (i < LIMITS), "%d groups", groups);
+        before = groups;
+    }
+    ring_job_free(&job);
+}
+
+Test(head_groups, of_parts_are_taken_where_nothing_else_fits, .timeout = 300)
+{
+    for (int backward = 0; backward < 2; ++backward) {
+        check_parts(ring_peak, RA_SCHEDULE_DIRECT, backward);
+        check_parts(ring_peak, RA_SCHEDULE_RING, backward);
+        check_parts(predicted_peak, RA_SCHEDULE_DIRECT, backward);
+        check_parts(predicted_peak, RA_SCHEDULE_RING, backward);
     }
 }
 
@@ -331,7 +422,7 @@ Test(head_groups, keep_rows_from_travelling_with_heads_that_do_not_need_them, .t
     cr_expect_eq(groups, 8);
     (void)ring_peak(&job, 0, 2 * peak, &groups); /* what fits decides beyond that alone */
     cr_expect_eq(groups, 8);
-    (void)predicted_peak(&job, 0, 2 * peak, &groups);
+    (void)predicted_peak(&job, 0, 4 * peak, &groups); /* with tensors */
     cr_expect_eq(groups, 8);
     ring_job_free(&job);
 }

@@ -304,7 +304,7 @@ Test(predict, is_not_exact_where_the_peak_comes_before_the_tensors)
 /* Of a team's step backward they are computed owner by owner, and of those with a live pair. */
 Test(predict, counts_the_scores_of_ranks_on_several_hosts)
 {
-    enum { CASES = 60 };
+    enum { CASES = 80 };
     test_rng rng = {31};
     int several = 0;
     if (ra_kernel_standard() == NULL)
@@ -320,6 +320,8 @@ Test(predict, counts_the_scores_of_ranks_on_several_hosts)
         job.config.comm_buffers = 1 + n % 2; /* without them scores need not be at the peak */
         job.config.dense_mask = false;
         job.kernel = ra_kernel_standard();
+        if (job.config.head_groups > job.config.heads)
+            job.config.head_groups = job.config.heads;
         job.mode = 0;
         job.standing = standing;
         describe(&job, what, sizeof(what));
@@ -750,7 +752,8 @@ Test(predict, refuses_what_no_ring_has)
     captured_log said;
     ring_job job = ring_job_heads(2, 100, 16, 4, 2, RA_F32);
     ra_predict_request const good = request_for(&job, 1);
-    ra_predict_request bad[] = {good, good, good, good, good, good, good, good, good, good};
+    ra_predict_request bad[] = {good, good, good, good, good, good,
+                                good, good, good, good, good, good};
     ra_prediction out;
     bad[0].ring.kv_heads = 0;
     bad[1].ring.kv_heads = 3;
@@ -764,6 +767,9 @@ Test(predict, refuses_what_no_ring_has)
     bad[8].ring.linear_method = (ra_linear_method)9000000;
     bad[9].ring.linear = RA_LINEAR_BIDIRECTIONAL;
     bad[9].ring.layout = RA_LAYOUT_STRIPED;
+    bad[10].ring.head_groups = 16 * (RA_PARTS_MAX + 1);
+    bad[11].ring.head_groups = 16 * 2;
+    bad[11].standard = true;
     cr_assert_eq(ra_predict(&good, &out), RA_OK);
     ra_prediction_fini(&out);
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); ++i) {

@@ -68,6 +68,8 @@ static void run_random_case(const ra_kernel_ops *kernel, bool dense_mask, uint64
                         .backward = test_rng_chance(&rng, 0.8),
                         .dense_mask = dense_mask};
     c.head_groups = test_rng_chance(&rng, 0.2) ? 0 : ring_job_draw_groups(&rng, &c);
+    if (kernel != NULL && kernel == ra_kernel_standard() && c.head_groups > c.heads)
+        c.head_groups = c.heads; /* its scores are those of all queries */
     if (c.schedule != RA_SCHEDULE_RING && seed % 3 == 0)
         c.rounds = (int32_t)(seed / 3 % 4 + 2);
     int const ranks = (int)test_rng_between(&rng, 1, RING_JOB_RANKS_MAX);
@@ -149,7 +151,7 @@ static void run_ways(ra_dtype dtype, int ranks)
         c.layout = (ra_layout_kind)(way % 5);
         c.schedule = (ra_schedule)(way / 5 % 4);
         c.comm_buffers = way / 20 % 3;
-        c.head_groups = way / 60 % 4;
+        c.head_groups = (const int32_t[]){0, 2, 3, 12}[way / 60 % 4];
         c.rounds = c.schedule != RA_SCHEDULE_RING ? way % 4 : 1;
         snprintf(name, sizeof(name), "%s, %d ranks, %s, %s, %d buffers, %d groups, %d rounds",
                  ra_dtype_name(dtype), ranks, ra_layout_name(c.layout),
@@ -306,14 +308,14 @@ Test(ring, refuses_what_does_not_go_together)
         ra_ring_config config;
         const char *part;
     } cases[] = {{good, "schedule scan"},  {good, "schedule unknown"},   {good, "comm_buffers 3"},
-                 {good, "head_groups 2"},  {good, "rounds 65"},          {good, "schedule ring"},
+                 {good, "head_groups 65"}, {good, "rounds 65"},          {good, "schedule ring"},
                  {good, "layout unknown"}, {good, "dtype unknown"},      {good, "scale nan"},
                  {good, "scale inf"},      {good, "too large to count"}, {good, "follow_bytes -1"},
                  {good, "and 4611"}};
     cases[0].config.schedule = RA_SCHEDULE_SCAN;
     cases[1].config.schedule = (ra_schedule)9;
     cases[2].config.comm_buffers = 3;
-    cases[3].config.head_groups = 2;
+    cases[3].config.head_groups = RA_PARTS_MAX + 1;
     cases[4].config.rounds = RA_ROUNDS_MAX + 1;
     cases[5].config.schedule = RA_SCHEDULE_RING;
     cases[5].config.rounds = 2;
@@ -335,7 +337,24 @@ Test(ring, refuses_what_does_not_go_together)
     ring_job_free(&job);
 }
 
-/* That is seen before anything else is looked at. */
+/* Scores are those of all queries. */
+Test(ring, takes_no_parts_of_queries_with_standard_attention)
+{
+    captured_log said;
+    ring_job job = ring_job_plain(1, 10, 4);
+    job.kernel = ra_kernel_standard();
+    job.config.head_groups = 2;
+    if (job.kernel == NULL)
+        cr_skip_test("OpenBLAS is not installed");
+    captured_log_begin(&said);
+    ring_job_run(&job);
+    cr_expect_eq(job.status, RA_ERR_INVALID);
+    cr_expect_eq(said.errors, 1);
+    cr_expect_not_null(strstr(said.line, "head_groups 2"), "%s", said.line);
+    ring_job_free(&job);
+}
+
+/* That is seen before anything but the kernel's table is looked at. */
 Test(ring, refuses_a_pattern_of_another_shape)
 {
     captured_log said;
@@ -343,6 +362,7 @@ Test(ring, refuses_a_pattern_of_another_shape)
     ra_pool *pool;
     ra_pattern *pattern;
     ra_ring *ring = NULL;
+    ra_kernel kernel = {.ops = ra_kernel_cpu(RA_ISA_AUTO)};
     enum { SEQ = 100000 };
     ra_ring_config const good = {.batch = 1, .seq = SEQ, .heads = 1, .kv_heads = 1, .dim = 4};
     ra_ring_config bad[] = {good, good, good};
@@ -354,7 +374,7 @@ Test(ring, refuses_a_pattern_of_another_shape)
     cr_assert_eq(ra_pattern_create(&dense, SEQ, 1, pool, &pattern), RA_OK);
     for (int i = 0; i < 3; ++i) {
         captured_log_begin(&said);
-        cr_expect_eq(ra_ring_create(&bad[i], pattern, NULL, NULL, NULL, NULL, &ring),
+        cr_expect_eq(ra_ring_create(&bad[i], pattern, NULL, &kernel, NULL, NULL, &ring),
                      RA_ERR_INVALID, "case %d", i);
         cr_expect_eq(said.errors, 1, "case %d", i);
         cr_expect_not_null(strstr(said.line, "a pattern of seq 100000 and heads 1"), "%s",

@@ -159,7 +159,7 @@ Test(rounds, do_not_refuse_what_one_round_does)
     ring_job_free(&job);
 }
 
-/* In any of the tries, until the fourth fits. */
+/* In any of the tries, until the fourth fits without parts of the queries. */
 Test(rounds, end_with_any_failing_allocation_of_a_try, .timeout = 600)
 {
     refusing_memory memory = {.refused = true};
@@ -171,10 +171,11 @@ Test(rounds, end_with_any_failing_allocation_of_a_try, .timeout = 600)
         atomic_store(&memory.refused, false);
         sized.refusing = &memory;
         outcome const o = run_job(&sized, 0, 0, limit);
-        cr_assert_eq(o.status, memory.refused ? RA_ERR_NO_MEMORY : RA_OK, "allocation %ld: %s", n,
-                     ra_status_name(o.status));
+        bool const parts = o.status == RA_OK && o.groups > HEADS; /* a try before has fitted */
+        cr_assert_eq(o.status, memory.refused && !parts ? RA_ERR_NO_MEMORY : RA_OK,
+                     "allocation %ld: %s", n, ra_status_name(o.status));
         cr_assert(!sized.in_pass, "allocation %ld", n);
-        cr_assert(memory.refused || o.rounds == 8, "%d rounds", o.rounds);
+        cr_assert(memory.refused || (o.rounds == 8 && !parts), "%d rounds", o.rounds);
     }
     cr_assert_gt(n, 100, "%ld allocations", n);
     ring_job_free(&sized);
@@ -256,7 +257,7 @@ Test(rounds, that_were_tried_leave_a_prediction_as_sure_as_it_is)
         ra_prediction_fini(&p);
     }
     cr_expect(sampled > 0 && sampled < 6, "%d", sampled);
-    request.memory_bytes = least - 1;
+    request.memory_bytes = least / 2; /* nor do parts of the queries fit */
     request.ring.rounds = 0;
     cr_assert_eq(ra_predict(&request, &p), RA_OK);
     cr_expect_eq(p.rounds, 1, "%d", p.rounds);
@@ -318,7 +319,7 @@ Test(rounds, of_a_prediction_are_none_that_it_could_not_look_at)
 /* ---- and head groups that share keys ---------------------------------------------------------
  */
 
-enum { KEY_HEADS = 2, SHARING = 3, ROUNDS = 7 /* 1 to 64 */ };
+enum { KEY_HEADS = 2, SHARING = 3, PARTS = 4 /* of 128 rows */, ROUNDS = 7 /* 1 to 64 */ };
 
 /* Of dim 2 with maps that leave no room in many rounds. */
 static ring_job shared_keys_job(int32_t dim, bool backward)
@@ -350,24 +351,29 @@ static bool is_better(int32_t groups, int32_t rounds, const outcome *than)
 }
 
 /* Every limit at which some groups in some rounds fit is met: where that does, keys travel once for
-   each head of theirs, else for the fewest groups; and both in the fewest rounds. */
+   each head of theirs, else for the fewest groups; and both in the fewest rounds. What parts of the
+   queries need beside them is estimated. */
 static void check_shared_keys(try_job *try_it, int32_t dim, bool backward)
 {
     ring_job job = shared_keys_job(dim, backward);
-    int64_t peaks[SHARING + 1][ROUNDS], least = INT64_MAX;
-    for (int32_t n = 1; n <= SHARING; ++n)
+    int64_t peaks[SHARING * PARTS + 1][ROUNDS], least = INT64_MAX, least_whole = INT64_MAX;
+    for (int32_t n = 1; n <= SHARING * PARTS; n += n < SHARING ? 1 : SHARING)
         for (int i = 0; i < ROUNDS; ++i) {
             outcome const asked = try_it(&job, n * KEY_HEADS, 1 << i, 0);
             cr_assert(asked.groups == n * KEY_HEADS && asked.rounds == 1 << i);
             peaks[n][i] = asked.peak_bytes;
             least = asked.peak_bytes < least ? asked.peak_bytes : least;
+            if (n == SHARING)
+                least_whole = least;
         }
     for (int p = 0; p < 2 * SHARING * ROUNDS; ++p) {
         int64_t const limit = peaks[1 + p / 2 / ROUNDS][p / 2 % ROUNDS] - p % 2;
         outcome const made = try_it(&job, 0, 0, limit);
         cr_expect(made.status != RA_OK || made.peak_bytes <= limit);
-        cr_expect_eq(made.status == RA_OK, limit >= least, "limit %lld, least %lld",
-                     (long long)limit, (long long)least);
+        cr_expect(limit >= least || made.status != RA_OK, "limit %lld, least %lld",
+                  (long long)limit, (long long)least);
+        cr_expect(limit < least_whole || made.status == RA_OK, "limit %lld, least %lld",
+                  (long long)limit, (long long)least_whole);
         for (int32_t n = 1; n <= SHARING && made.status == RA_OK; ++n)
             for (int i = 0; i < ROUNDS; ++i)
                 cr_expect(peaks[n][i] > limit || !is_better(n * KEY_HEADS, 1 << i, &made),

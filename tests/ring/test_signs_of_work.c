@@ -99,6 +99,7 @@ Test(signs_of_work, come_with_every_step_of_a_plan)
     for (int schedule = RA_SCHEDULE_RING; schedule <= RA_SCHEDULE_SHARED; ++schedule) {
         ra_plan_request const request = {.pattern = pattern,
                                          .layout = &layout,
+                                         .queries = layout.rows,
                                          .teams = &teams,
                                          .schedule = (ra_schedule)schedule,
                                          .comm = &comm,
