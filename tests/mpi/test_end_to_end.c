@@ -177,7 +177,9 @@ static void draw_job(job *j, test_rng *rng, int layout, int schedule)
     add(j, "ring: {layout: %s, schedule: %s, comm_buffers: %d", layouts[layout],
         schedules[schedule], (int)test_rng_between(rng, 0, 2));
     if (test_rng_chance(rng, 0.5))
-        add(j, ", head_groups: %d", (int)test_rng_between(rng, 1, kv));
+        add(j, ", head_groups: %d",
+            test_rng_chance(rng, 0.5) ? (int)test_rng_between(rng, 1, kv)
+                                      : j->shape.heads * (int)test_rng_between(rng, 1, 4));
     add(j, "}\n");
     draw_tensors(j, rng);
 }

@@ -94,9 +94,9 @@ Test(ring_cuda, computes_the_same_where_work_is_done_at_once)
 /* Kernels that store 16-bit gradients cannot where other groups add to them. */
 Test(ring_cuda, sums_gradients_of_keys_that_head_groups_share)
 {
-    static const int32_t groups[] = {2, 4};
+    static const int32_t groups[] = {2, 4, 12};
     for (int ranks = 1; ranks <= 2; ++ranks)
-        for (int i = 0; i < 2; ++i) {
+        for (int i = 0; i < 3; ++i) {
             ring_job together = ring_job_heads(ranks, SEQ, 4, 1, DIM, RA_BF16);
             ring_job apart = ring_job_heads(ranks, SEQ, 4, 1, DIM, RA_BF16);
             together.config.head_groups = 1;

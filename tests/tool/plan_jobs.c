@@ -52,13 +52,17 @@ void job_draw_pattern(test_rng *rng, int seq, job_text *job)
     }
 }
 
-void job_draw_heads(test_rng *rng, bool is_linear, job_text *job)
+void job_draw_heads(test_rng *rng, const char *attention, job_text *job)
 {
     int const kv_heads = job_between(rng, 1, 4), ratio = job_between(rng, 1, 3);
-    bool const shares = test_rng_chance(rng, 0.5) && !is_linear;
+    int const heads = kv_heads * ratio;
+    int groups = job_between(rng, 1, kv_heads);
+    if (strncmp(attention, "linear", 6) != 0 && test_rng_chance(rng, 0.6))
+        groups = kv_heads * job_between(rng, 1, ratio);
+    if (strcmp(attention, "flash") == 0 && test_rng_chance(rng, 0.3))
+        groups = heads * job_between(rng, 2, 5); /* parts of the queries */
     job_add(job, " --set shape.kv_heads=%d --set shape.heads=%d --set ring.head_groups=%d",
-            kv_heads, kv_heads * ratio,
-            shares ? kv_heads * job_between(rng, 1, ratio) : job_between(rng, 1, kv_heads));
+            kv_heads, heads, groups);
 }
 
 void job_draw_ring(test_rng *rng, bool may_share, job_text *job)

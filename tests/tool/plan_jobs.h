@@ -19,8 +19,8 @@ int job_between(test_rng *rng, int low, int high);
 
 /** Keys of `pattern`, for a sequence of so many tokens. */
 void job_draw_pattern(test_rng *rng, int seq, job_text *job);
-/** Heads, for keys too, in head groups; those of linear attention share no keys. */
-void job_draw_heads(test_rng *rng, bool is_linear, job_text *job);
+/** Heads, for keys too, in as many head groups as such attention takes. */
+void job_draw_heads(test_rng *rng, const char *attention, job_text *job);
 /** Layout, buffers, and a schedule: not `shared`, where memory is not. */
 void job_draw_ring(test_rng *rng, bool may_share, job_text *job);
 

@@ -36,7 +36,7 @@ static void draw_job(test_rng *rng, int ranks, job_text *job)
     *job = (job_text){.used = 0};
     job_add(job, " --set compute.backend=cuda --set memory.pool.mode=%s --set job.repeat=%d",
             ranks == 0 ? ONE_OF(rng, "off", "off", "driver") : "off", job_between(rng, 1, 2));
-    job_draw_heads(rng, false, job);
+    job_draw_heads(rng, "flash", job);
     job_add(job, " --set shape.seq=%d", seq);
     job_add(job, " --set shape.batch=%d --set shape.head_dim=%d --set shape.dtype=%s",
             job_between(rng, 1, 2), job_between(rng, 4, 40), ONE_OF(rng, "f32", "f16", "bf16"));
@@ -123,8 +123,8 @@ Test(plan_device, jobs_take_what_plan_says_of_both_memories)
 /* Gradients of keys are sums then, where a kernel stores those of a group alone. */
 Test(plan_device, gradients_of_keys_that_head_groups_share_take_what_plan_says)
 {
-    static const int groups[] = {1, 2, 4};
-    for (int i = 0; i < 3; i++) {
+    static const int groups[] = {1, 2, 4, 12};
+    for (int i = 0; i < 4; i++) {
         job_text job = {.used = 0};
         job_add(&job,
                 " --set compute.backend=cuda --set memory.pool.mode=off --set shape.seq=90 "

@@ -30,7 +30,7 @@ static void draw_job(test_rng *rng, int ranks, bool has_blas, const char *pool, 
     *job = (job_text){.used = 0};
     job_add(job, " --set memory.pool.mode=%s --set compute.threads=%d --set job.repeat=%d", pool,
             job_between(rng, 1, 2), job_between(rng, 1, 3));
-    job_draw_heads(rng, strncmp(attention, "linear", 6) == 0, job);
+    job_draw_heads(rng, attention, job);
     job_add(job, " --set shape.seq=%d --set attention.kind=%s", seq, attention);
     job_add(job, " --set shape.batch=%d --set shape.head_dim=%d --set shape.dtype=%s",
             job_between(rng, 1, 2), job_between(rng, 4, 80), ONE_OF(rng, "f32", "f16", "bf16"));
