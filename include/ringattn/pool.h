@@ -77,6 +77,8 @@ RA_CHECKED ra_status ra_ledger_charge(ra_ledger *ledger, ra_category category, i
     is held and what to do. */
 void ra_ledger_log_refusal(const ra_ledger *ledger, const char *who, ra_category category,
                            int64_t bytes);
+/** Refusals make no line until this is undone: whoever asks can do without; thread-safe. */
+void ra_ledger_hush(ra_ledger *ledger, bool hushed);
 /** Undo a charge of the same size; thread-safe. */
 void ra_ledger_release(ra_ledger *ledger, ra_category category, int64_t bytes);
 /** A consistent copy; thread-safe. */

@@ -65,7 +65,7 @@ typedef enum ra_schedule {
 
 const char *ra_schedule_name(ra_schedule schedule);
 
-enum { RA_ROUNDS_MAX = 64, RA_PARTS_MAX = 64 };
+enum { RA_ROUNDS_MAX = 64, RA_QUERY_PARTS_MAX = 64 };
 
 /* What a command line takes by default is not what a zeroed one says: layout and schedule AUTO, and
    two buffers. */
@@ -78,14 +78,14 @@ typedef struct ra_ring_config {
     ra_schedule schedule;
     int comm_buffers;    /* 0: taken per step; 1: they stand; 2: and transfer overlaps compute */
     int32_t head_groups; /* 1 to kv_heads; or, but for linear attention, a multiple of kv_heads up
-                            to heads, or of heads up to RA_PARTS_MAX times: then keys travel once
-                            for each group of their query heads, or for each part of every rank's
-                            queries of one head; a kernel that materialises scores takes no parts.
-                            0: up to kv_heads as many as save much of what is sent, or the fewest
-                            that fit the memory there is; more only if no number of rounds fits.
-                            What they need is an upper bound where they have tile maps of their own,
-                            as keys that are sent differ by head, or in parts, and where buffers do
-                            not stand */
+                            to heads, or of heads up to RA_QUERY_PARTS_MAX times: then keys travel
+                            up to once for each group of their query heads, or each part of every
+                            rank's queries of one head. A kernel that materialises scores takes no
+                            parts. 0: up to kv_heads as many as save much of what is sent, or the
+                            fewest that fit the memory there is; more only if no number of rounds
+                            fits. What they need is an upper bound where they have tile maps of
+                            their own, as keys that are sent differ by head, or in parts, and where
+                            buffers do not stand */
     int32_t rounds;      /* in which rows travel between ranks that do not share memory, a part of
                             every exchange in each; 1 to RA_ROUNDS_MAX. 0: the first of 1, 2, 4, 8,
                             ... that fits with up to kv_heads groups, or those asked for, else the

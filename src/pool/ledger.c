@@ -11,6 +11,7 @@
 struct ra_ledger {
     pthread_mutex_t mutex;
     int64_t promised_bytes; /* on their way into `now`, counted towards the limit */
+    bool hushed;            /* refusals are not logged */
     ra_ledger_snapshot now;
     ra_marks marks;
 };
@@ -251,12 +252,24 @@ static void format_composition(const ra_ledger_snapshot *now, char *text, size_t
     }
 }
 
+void ra_ledger_hush(ra_ledger *ledger, bool hushed)
+{
+    lock(ledger);
+    ledger->hushed = hushed;
+    unlock(ledger);
+}
+
 void ra_ledger_log_refusal(const ra_ledger *ledger, const char *who, ra_category category,
                            int64_t bytes)
 {
     char composition[640], limit[48] = "no limit", asked[32] = "memory", exactly[32] = "", held[32];
     ra_ledger_snapshot now;
-    ra_ledger_read(ledger, &now);
+    lock(ledger);
+    now = ledger->now;
+    bool const hushed = ledger->hushed;
+    unlock(ledger);
+    if (hushed)
+        return;
     format_composition(&now, composition, sizeof(composition));
     if (now.limit_bytes != INT64_MAX)
         snprintf(limit, sizeof(limit), "limit %s", ra_bytes_text(now.limit_bytes, held));

@@ -8,8 +8,7 @@ enum {
     /* Rows of queries times their heads that a group of a rank has at least: some waves of thread
        blocks on a large GPU, and some chunks for each of 64 threads. */
     ROW_HEADS_LEAST = 1 << 16,
-    PART_ROWS_LEAST = 128, /* of a rank: a part has at least about a tile */
-    PART_UNIT = 1024,      /* rows: of most chunks a multiple */
+    PART_UNIT = 1024,      /* rows: where most tile maps have chunks that divide it */
     PART_UNITS_LEAST = 16, /* in a part, so that parts stay even */
     GROUPS_MOST = 256      /* more would save what is little already */
 };
@@ -19,34 +18,34 @@ static int32_t ratio_of(const ra_ring_config *c)
     return c->heads / c->kv_heads;
 }
 
-/* One of `each` groups of one key head: some of its query heads, or a part of one. */
-static ra_head_group share_of(const ra_ring_config *c, int32_t kv_head, int32_t index, int32_t each)
+/* A group of some query heads of one key head, or of a part of one's queries. */
+static ra_head_group share_of(const ra_ring_config *c, int32_t count, int32_t group)
 {
-    int32_t const parts = (int32_t)ra_max_i64(1, each / ratio_of(c)), sets = each / parts;
+    int32_t const each = count / c->kv_heads, kv_head = group / each, index = group % each;
+    int32_t const parts = ra_ring_parts(c, count), sets = each / parts;
     int32_t const begin = (int32_t)ra_share_begin(ratio_of(c), index / parts, sets);
     int32_t const end = (int32_t)ra_share_begin(ratio_of(c), index / parts + 1, sets);
     return (ra_head_group){.q_begin = kv_head * ratio_of(c) + begin,
                            .q_count = end - begin,
                            .kv_begin = kv_head,
                            .kv_count = 1,
-                           .part = index % parts,
-                           .parts = parts,
+                           .q_part = index % parts,
+                           .q_parts = parts,
                            .begins_keys = index == 0,
                            .ends_keys = index + 1 == each};
 }
 
 ra_head_group ra_ring_group_of(const ra_ring_config *c, int32_t count, int32_t group)
 {
-    int32_t const each = count / c->kv_heads;
-    if (each > 1)
-        return share_of(c, group / each, group % each, each);
+    if (count > c->kv_heads)
+        return share_of(c, count, group);
     int32_t const begin = (int32_t)ra_share_begin(c->kv_heads, group, count);
     int32_t const end = (int32_t)ra_share_begin(c->kv_heads, group + 1, count);
     return (ra_head_group){.q_begin = begin * ratio_of(c),
                            .q_count = (end - begin) * ratio_of(c),
                            .kv_begin = begin,
                            .kv_count = end - begin,
-                           .parts = 1,
+                           .q_parts = 1,
                            .begins_keys = true,
                            .ends_keys = true};
 }
@@ -55,7 +54,7 @@ bool ra_ring_has_groups(const ra_ring_config *c, int32_t count)
 {
     int32_t const unit = count <= c->heads ? c->kv_heads : c->heads;
     bool const splits =
-        c->linear == RA_LINEAR_NONE && count % unit == 0 && count / c->heads <= RA_PARTS_MAX;
+        c->linear == RA_LINEAR_NONE && count % unit == 0 && count / c->heads <= RA_QUERY_PARTS_MAX;
     return count >= 1 && (count <= c->kv_heads || splits);
 }
 
@@ -71,15 +70,22 @@ int32_t ra_ring_plan_count(const ra_ring_config *c, const ra_pattern *pattern, i
     return teams > 1 && ra_pattern_differs_by_head(pattern) ? count : ra_ring_parts(c, count);
 }
 
-int32_t ra_ring_most_groups(const ra_ring_config *c, const ra_pattern *pattern, int ranks,
-                            bool materialises)
+ra_heads ra_ring_plan_heads(const ra_ring_config *c, int32_t count, int32_t plans, int32_t plan)
 {
-    int64_t least = PART_ROWS_LEAST;
+    ra_head_group const group = ra_ring_group_of(c, count, plan);
+    ra_heads const own = {group.q_begin, 1, group.q_count}, all = {0, 1, c->heads};
+    return plans == count ? own : all;
+}
+
+int32_t ra_ring_most_groups(const ra_ring_config *c, const ra_pattern *pattern, int ranks,
+                            int32_t tile_rows, bool materialises)
+{
+    int64_t stride = 1; /* the widest */
     if (c->linear != RA_LINEAR_NONE)
         return c->kv_heads;
     for (int32_t i = 0; i < ra_pattern_layer_count(pattern); ++i)
-        least = ra_max_i64(least, PART_ROWS_LEAST * ra_pattern_layer_stride(pattern, i));
-    int64_t const parts = ra_min_i64(c->seq / ranks / least, RA_PARTS_MAX);
+        stride = ra_max_i64(stride, ra_pattern_layer_stride(pattern, i));
+    int64_t const parts = ra_min_i64(c->seq / ranks / (tile_rows * stride), RA_QUERY_PARTS_MAX);
     return c->heads * (materialises ? 1 : (int32_t)ra_max_i64(1, parts));
 }
 
@@ -108,39 +114,50 @@ static int64_t part_unit(int32_t parts, int64_t rows)
     return rows / parts >= PART_UNIT * PART_UNITS_LEAST ? PART_UNIT : 1;
 }
 
+static int64_t part_begin(int64_t rows, int32_t part, int32_t parts)
+{
+    int64_t const unit = part_unit(parts, rows);
+    return part == parts ? rows : unit * ra_share_begin(rows / unit, part, parts);
+}
+
 int64_t ra_head_group_begin(const ra_head_group *group, int64_t rows)
 {
-    int64_t const unit = part_unit(group->parts, rows);
-    return unit * ra_share_begin(rows / unit, group->part, group->parts);
+    return part_begin(rows, group->q_part, group->q_parts);
 }
 
 int64_t ra_head_group_rows(const ra_head_group *group, int64_t rows)
 {
-    ra_head_group next = *group;
-    ++next.part;
-    int64_t const end = next.part < next.parts ? ra_head_group_begin(&next, rows) : rows;
-    return end - ra_head_group_begin(group, rows);
+    return part_begin(rows, group->q_part + 1, group->q_parts) - ra_head_group_begin(group, rows);
+}
+
+bool ra_ring_parts_divide(int32_t chunk_rows)
+{
+    return chunk_rows > 0 && PART_UNIT % chunk_rows == 0;
 }
 
 int64_t ra_ring_more_map_bytes(const ra_pattern *pattern, const ra_ring_config *c, int32_t groups,
-                               int32_t plans, int64_t rows, ra_plan_bytes whole)
+                               int32_t plans, int64_t rows, const ra_plan_bytes *whole)
 {
+    enum { LAYER_BYTES = 32, ENDS_BYTES = 32, KEPT_BYTES = 512 /* record and key */ };
     int32_t const parts = ra_ring_parts(c, groups);
+    int32_t const layers = ra_pattern_layer_count(pattern);
     int64_t heads = 1; /* of the layer that has most */
-    for (int32_t i = 0; i < ra_pattern_layer_count(pattern); ++i)
+    for (int32_t i = 0; i < layers; ++i)
         heads = ra_max_i64(heads, ra_pattern_layer_heads(pattern, i).count);
+    bool const even = parts == 1 || (part_unit(parts, rows) == PART_UNIT && whole->divides);
     int64_t const sets = plans / parts; /* of parts */
-    int64_t const uneven = parts > 1 && part_unit(parts, rows) == 1 ? 2 : 1;
-    int64_t const units = sets * (parts - 1) + (sets - 1) * 2; /* parts end where a map goes on */
-    return (ra_min_i64(sets, heads) * uneven - 1) * whole.maps +
-           (sets * uneven - 1) * whole.chunks + units * whole.unit;
+    int64_t const lists = even ? sets : 2 * sets;
+    int64_t const copies = ra_min_i64(lists, even ? heads : 2 * heads);
+    int64_t const ends = ENDS_BYTES + layers * LAYER_BYTES + (whole->kept ? KEPT_BYTES : 0);
+    return (copies - 1) * whole->maps + (lists - 1) * whole->chunks +
+           (plans - 1) * (whole->unit + whole->count * ends);
 }
 
 ra_status ra_group_queries_init(const ra_layout *layout, const ra_head_group *group, ra_pool *pool,
                                 ra_group_queries *queries_out)
 {
     ra_group_queries queries = {.rows = layout->rows};
-    if (group->parts == 1) {
+    if (group->q_parts == 1) {
         *queries_out = queries;
         return RA_OK;
     }

@@ -139,7 +139,8 @@ static ra_groups_found choose_groups(ra_predict_job *job, const ra_predict_plan 
     int const count = job->request->memory_bytes != INT64_MAX ? job->followed_count : 0;
     int64_t rooms[RA_PREDICT_RANKS_ALL], buffers;
     int32_t const fewest = ra_ring_fewest_groups(c, job->pattern, job->ranks, job->teams.count);
-    int32_t const most = ra_ring_most_groups(c, job->pattern, job->ranks, job->request->standard);
+    int32_t const most = ra_ring_most_groups(c, job->pattern, job->ranks, job->request->tile_rows,
+                                             job->request->standard);
     int32_t const wanted = c->head_groups != 0 ? c->head_groups : fewest;
     ra_groups_found found = {wanted, wanted, wanted}; /* without a limit */
     for (int i = 0; i < count; ++i) {
@@ -221,8 +222,7 @@ static ra_status make_split(ra_predict_job *job, int32_t number, int32_t count,
 {
     const ra_ring_config *c = &job->request->ring;
     ra_head_group const group = ra_ring_group_of(c, job->groups, number);
-    ra_heads const own = {group.q_begin, 1, group.q_count}, all = {0, 1, c->heads};
-    ra_heads const heads = count == job->groups ? own : all;
+    ra_heads const heads = ra_ring_plan_heads(c, job->groups, count, number);
     ra_group_queries queries = {0};
     ra_predict_plan *plans = NULL;
     ra_status status = ra_predict_take(&plans, job->followed_count, sizeof(*plans));
@@ -312,12 +312,23 @@ static bool may_peak_before(const ra_predict_job *job, const ra_prediction *out)
     enum { PIECE_BYTES = 512, FIRST = 16 };
     int64_t const pairs = ra_predict_round_host(job, job->request->pair_bytes);
     int64_t later = out->peak_bytes - pairs - out->memory_bytes[RA_MEM_TILEMAP] -
-                    out->memory_bytes[RA_MEM_WORKSPACE];
+                    out->memory_bytes[RA_MEM_PATTERN_CACHE] - out->memory_bytes[RA_MEM_WORKSPACE];
     if (job->schedule == RA_SCHEDULE_SHARED)
         later -= ra_predict_keys_bytes(job, job->request->ring.kv_heads, out->rows);
     bool const linear = job->request->ring.linear != RA_LINEAR_NONE;
     int64_t const cutting = linear ? 0 : PIECE_BYTES * (job->pieces + FIRST);
     return job->making_bytes + pairs > out->peak_bytes || cutting > later;
+}
+
+/* Whether a pattern cache keeps one of maps that are counted for each plan: those of no queries, in
+   parts of fewer rows than there are parts. */
+static bool shares_maps(const ra_predict_job *job)
+{
+    int32_t const parts = ra_ring_parts(&job->request->ring, job->groups);
+    bool some = false;
+    for (int i = 0; i < job->followed_count; ++i)
+        some = some || job->rows[job->followed[i]].row_count < parts;
+    return parts > 1 && some && job->request->cache != RA_CACHE_OFF;
 }
 
 static ra_status make_pattern(ra_predict_job *job)
@@ -397,7 +408,8 @@ ra_status ra_predict(const ra_predict_request *request, ra_prediction *predictio
     }
     if (status == RA_OK) {
         fill_choices(&job, &out);
-        out.exact = out.exact && (request->on_device || !may_peak_before(&job, &out));
+        out.exact =
+            out.exact && (request->on_device || !may_peak_before(&job, &out)) && !shares_maps(&job);
     }
     ra_predict_free_times(&times);
     ra_predict_free_plans(&job, plans);

@@ -160,10 +160,13 @@ int64_t ra_predict_more_plans_bytes(const ra_predict_job *job, const ra_predict_
     ra_plan_bytes const whole = {
         .maps = device ? one.map_copies - chunks : one.maps + one.cached,
         .chunks = chunks,
-        .unit = maps.unit_bytes + (chunks > 0 ? ra_predict_round(job, chunks + 1) - chunks : 0)};
+        .count = maps.count + maps.empty_count + (chunks > 0),
+        .unit = maps.unit_bytes + (chunks > 0 ? ra_predict_round(job, chunks + 1) - chunks : 0),
+        .divides = !plan->looks.differ && ra_ring_parts_divide((int32_t)plan->looks.chunk_rows),
+        .kept = job->request->cache != RA_CACHE_OFF};
     int64_t const each = device ? 0 : one.plans - chunks;
     return ra_ring_more_map_bytes(job->pattern, &job->request->ring, groups, count,
-                                  job->rows[rank].row_count, whole) +
+                                  job->rows[rank].row_count, &whole) +
            (count - 1) * each;
 }
 

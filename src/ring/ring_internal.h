@@ -169,12 +169,11 @@ enum { RA_BUFFERS_MAX = 2 };
  */
 typedef struct ra_head_group {
     int32_t q_begin, q_count, kv_begin, kv_count;
-    int32_t part, parts;         /* which part of the queries, of how many; 0 of 1: all */
+    int32_t q_part, q_parts;     /* which part of the queries, of how many; 0 of 1: all */
     bool begins_keys, ends_keys; /* the first, and the last, of those that share its keys */
 } ra_head_group;
 
-/* Of a rank's so many queries: where those of a group begin, and their number. Long parts begin
-   where chunks of most tile maps do. */
+/* Of a rank's so many queries: where those of a group begin, and their number. */
 int64_t ra_head_group_begin(const ra_head_group *group, int64_t rows);
 int64_t ra_head_group_rows(const ra_head_group *group, int64_t rows);
 
@@ -257,8 +256,8 @@ struct ra_ring {
 /* Shapes and bytes of a group. */
 ra_head_group ra_ring_group_of(const ra_ring_config *config, int32_t group_count, int32_t group);
 /* Whether there can be so many: 1 to kv_heads, or, of softmax attention, a multiple of kv_heads up
-   to heads, or one of heads up to RA_PARTS_MAX times. Of so many groups the last is the largest,
-   the first the smallest. */
+   to heads, or one of heads up to RA_QUERY_PARTS_MAX times. Of so many groups the last is the
+   largest, the first the smallest. */
 bool ra_ring_has_groups(const ra_ring_config *config, int32_t group_count);
 /* Key heads whose keys so many groups send, each as often as groups share it. */
 int32_t ra_ring_key_heads_sent(const ra_ring_config *config, int32_t group_count);
@@ -268,10 +267,13 @@ int32_t ra_ring_parts(const ra_ring_config *config, int32_t group_count);
    for each group. Group g goes by plan g modulo that. */
 int32_t ra_ring_plan_count(const ra_ring_config *config, const ra_pattern *pattern, int teams,
                            int32_t group_count);
-/* The most groups that auto takes: parts are no shorter than tiles of the pattern's widest stride.
-   `materialises`: scores, which are those of all queries. */
+/* Of which heads such a plan is: of its group's, or of all. */
+ra_heads ra_ring_plan_heads(const ra_ring_config *config, int32_t group_count, int32_t plan_count,
+                            int32_t plan);
+/* The most groups that auto takes: of an even share of the rows, parts are no shorter than a tile
+   of the pattern's widest stride. `materialises`: scores, which are those of all queries. */
 int32_t ra_ring_most_groups(const ra_ring_config *config, const ra_pattern *pattern, int ranks,
-                            bool materialises);
+                            int32_t tile_rows, bool materialises);
 /*
  * How many groups auto begins with. A row of keys travels with all heads of its group: where heads
  * of dilated branches see different rows of others, as many groups as leave each enough work, if
@@ -279,19 +281,26 @@ int32_t ra_ring_most_groups(const ra_ring_config *config, const ra_pattern *patt
  */
 int32_t ra_ring_fewest_groups(const ra_ring_config *config, const ra_pattern *pattern, int ranks,
                               int teams);
-/* What kernels read of a plan: its maps, the steps of their chunks, and what a byte more of each of
-   these would take, summed. */
+/* What kernels read of a plan. */
 typedef struct ra_plan_bytes {
-    int64_t maps, chunks, unit;
+    int64_t maps, chunks; /* bytes of its maps, and of the list of their chunks' steps */
+    int64_t count;        /* of both */
+    int64_t unit;         /* what a byte more of each would take, summed */
+    bool divides;         /* whether long parts begin where chunks of all maps do */
+    bool kept;            /* in a pattern cache, maybe */
 } ra_plan_bytes;
+
+/* Whether long parts begin where chunks of so many queries do. */
+bool ra_ring_parts_divide(int32_t chunk_rows);
 
 /*
  * Most that plans of so many groups take beyond that of all heads and all queries of a rank with so
- * many rows: a layer lies in the map of every group that has one of its heads; chunks of short
- * parts may meet the runs of two each; and every map has an end and is rounded.
+ * many rows: a layer lies in the map of every group that has one of its heads; where parts begin
+ * elsewhere, a chunk may meet the runs of two; and every map has an end and is rounded.
  */
 int64_t ra_ring_more_map_bytes(const ra_pattern *pattern, const ra_ring_config *config,
-                               int32_t groups, int32_t plans, int64_t rows, ra_plan_bytes whole);
+                               int32_t groups, int32_t plans, int64_t rows,
+                               const ra_plan_bytes *whole);
 ra_head_group ra_ring_group(const ra_ring *ring, int32_t group);
 const ra_plan *ra_ring_plan(const ra_ring *ring, int32_t group);
 ra_kernel_shape ra_ring_shape(const ra_ring *ring, const ra_head_group *group);
@@ -513,7 +522,8 @@ ra_view ra_ring_view(const ra_ring *ring, const void *data, ra_dtype dtype, int3
 /* A group's heads and rows of a tensor that is shaped as q; and this rank's number of such rows. */
 ra_view ra_ring_query_view(const ra_ring *ring, const void *data, const ra_head_group *group);
 int64_t ra_ring_query_rows(const ra_ring *ring, const ra_head_group *group);
-/* Where the group's lines begin in an array [batch][heads][rows]. */
+/* Where the group's lines begin in an array [batch][heads][rows]; of parts there is one head, so
+   that the next one's are nowhere asked for. */
 int64_t ra_ring_first_line(const ra_ring *ring, const ra_head_group *group);
 ra_pair_view ra_ring_own_keys(const ra_ring *ring, const ra_ring_tensors *tensors,
                               const ra_head_group *group);

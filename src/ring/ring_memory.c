@@ -54,7 +54,7 @@ ra_stored_grads ra_ring_direct_grads(const ra_ring *ring, const ra_plan *plan,
 static void add_passing_bytes(const ra_ring *ring, const ra_plan *plan, const ra_head_group *g,
                               ring_bytes *bytes)
 {
-    RA_ASSERT(ring->kernel->ops->step_bytes == NULL || g->parts == 1);
+    RA_ASSERT(ring->kernel->ops->step_bytes == NULL || g->q_parts == 1);
     ra_kernel_shape const shape = ra_ring_shape(ring, g);
     for (int s = 0; s < plan->step_count && ring->kernel->ops->step_bytes != NULL; ++s) {
         const ra_tilemap *map = &plan->steps[s].map;
@@ -162,10 +162,12 @@ ra_status ra_ring_settle_groups(ra_ring *ring, ra_group_bytes *bytes_of, const v
                                 int64_t room, int32_t fewest, ra_groups_found *found_out)
 {
     int64_t buffers;
-    int32_t const most = ra_ring_most_groups(&ring->config, ring->pattern, ra_comm_size(ring->comm),
-                                             ring->kernel->ops->step_bytes != NULL);
-    ra_groups_found const mine =
-        ra_ring_find_groups(&ring->config, bytes_of, context, room, fewest, most);
+    const ra_ring_config *c = &ring->config;
+    const ra_kernel_ops *ops = ring->kernel->ops;
+    int32_t const most =
+        ra_ring_most_groups(c, ring->pattern, ra_comm_size(ring->comm),
+                            ops->tile_rows(c->dtype, c->dim), ops->step_bytes != NULL);
+    ra_groups_found const mine = ra_ring_find_groups(c, bytes_of, context, room, fewest, most);
     int64_t numbers[] = {mine.fit, mine.could, mine.least};
     ra_status status = ra_comm_reduce_i64(ring->comm, "head groups", RA_MAX, numbers, 3);
     if (status != RA_OK)

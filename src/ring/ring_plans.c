@@ -94,24 +94,33 @@ static int64_t more_plan_bytes(const ra_ring *ring, int32_t count, const ra_plan
                      (size_t)(count - 1) * one);
 }
 
+static void add_bytes(const ra_ring *ring, size_t bytes, int64_t *sum, ra_plan_bytes *whole)
+{
+    size_t const taken = ra_pool_round(ring->pool, bytes);
+    *sum += (int64_t)taken;
+    whole->unit += (int64_t)(ra_pool_round(ring->pool, taken + 1) - taken);
+    ++whole->count;
+}
+
 /* Likewise of maps and steps of chunks, where kernels read them. */
 static int64_t more_map_bytes(const ra_ring *ring, int32_t groups, int32_t count,
-                              const ra_plan *whole)
+                              const ra_plan *plan)
 {
+    ra_plan_bytes whole = {.divides = true, .kept = ring->config.cache != NULL};
     const ra_tilemap *map;
     if (count == 1)
         return 0;
-    size_t maps = 0, chunks = ra_pool_round(ring->pool, whole->chunk_steps.bytes);
-    size_t unit = chunks > 0 ? ra_pool_round(ring->pool, chunks + 1) - chunks : 0;
-    for (int s = 0; s < whole->step_count; ++s)
-        for (int i = 0; (map = map_of(whole, s, i)) != NULL; ++i) {
-            size_t const taken = ra_pool_round(ring->pool, (size_t)map->bytes);
-            maps += taken;
-            unit += map->layers != NULL ? ra_pool_round(ring->pool, taken + 1) - taken : 0;
-        }
+    if (plan->chunk_steps.bytes > 0)
+        add_bytes(ring, plan->chunk_steps.bytes, &whole.chunks, &whole);
+    for (int s = 0; s < plan->step_count; ++s)
+        for (int i = 0; (map = map_of(plan, s, i)) != NULL; ++i)
+            if (map->layers != NULL) {
+                add_bytes(ring, (size_t)map->bytes, &whole.maps, &whole);
+                whole.divides =
+                    whole.divides && (map->run_count == 0 || ra_ring_parts_divide(map->chunk_rows));
+            }
     return ra_ring_more_map_bytes(ring->pattern, &ring->config, groups, count,
-                                  ra_ring_local_rows(ring),
-                                  (ra_plan_bytes){(int64_t)maps, (int64_t)chunks, (int64_t)unit});
+                                  ra_ring_local_rows(ring), &whole);
 }
 
 /* A ring with a plan of all heads and queries, as it looks for groups. */
@@ -153,6 +162,12 @@ static ra_status make_whole(ra_ring *ring, ra_plan *plan_out, ra_groups_found *f
     return status;
 }
 
+static void hush_refusals(ra_ring *ring, bool hushed)
+{
+    ra_ledger_hush(ra_pool_ledger(ring->pool), hushed);
+    ra_ledger_hush(ra_pool_ledger(ring->host_pool), hushed);
+}
+
 /* As make_whole, in as many rounds as the search ends with. */
 static ra_status settle_rounds(ra_ring *ring, ra_plan *plan_out)
 {
@@ -160,12 +175,14 @@ static ra_status settle_rounds(ra_ring *ring, ra_plan *plan_out)
     ra_rounds_search search = ra_rounds_search_begin(ring->rounds);
     for (;;) {
         ra_groups_found found = {RA_GROUPS_NONE, RA_GROUPS_NONE, 0};
-        ra_status const status = make_whole(ring, plan_out, &found);
-        int32_t const more = ra_plan_more_rounds(&ring->config, &ring->teams, ring->rounds);
         /* No room for the maps of so many rounds loses nothing where fewer have fitted. */
-        bool const may_return = status == RA_ERR_NO_MEMORY && ring->failed_together &&
-                                search.best_groups != RA_GROUPS_NONE && !search.is_last;
-        if ((status != RA_OK && !may_return) ||
+        bool const may_return = search.best_groups != RA_GROUPS_NONE && !search.is_last;
+        hush_refusals(ring, may_return);
+        ra_status const status = make_whole(ring, plan_out, &found);
+        hush_refusals(ring, false);
+        int32_t const more = ra_plan_more_rounds(&ring->config, &ring->teams, ring->rounds);
+        bool const returns = may_return && status == RA_ERR_NO_MEMORY && ring->failed_together;
+        if ((status != RA_OK && !returns) ||
             !ra_rounds_search_goes_on(&search, &ring->config, found, more))
             return status;
         if (status == RA_OK)
@@ -175,12 +192,14 @@ static ra_status settle_rounds(ra_ring *ring, ra_plan *plan_out)
     }
 }
 
-/* A plan that serves a group: of its part of the queries, and of its heads or all. */
-static ra_status make_part(ra_ring *ring, const ra_head_group *group, ra_heads heads,
-                           ra_plan *plan_out)
+/* One of several plans. */
+static ra_status make_split(ra_ring *ring, int32_t number, ra_plan *plan_out)
 {
+    ra_head_group const group = ra_ring_group(ring, number);
+    ra_heads const heads =
+        ra_ring_plan_heads(&ring->config, ring->group_count, ring->plan_count, number);
     ra_group_queries queries;
-    ra_status status = ra_group_queries_init(&ring->layout, group, ring->host_pool, &queries);
+    ra_status status = ra_group_queries_init(&ring->layout, &group, ring->host_pool, &queries);
     if (status != RA_OK)
         return status;
     ra_plan_request const request = request_for(ring, heads, queries.rows);
@@ -208,10 +227,7 @@ ra_status ra_ring_make_plans(ra_ring *ring)
     ring->plan_count = count;
     if (!split)
         ring->plans[0] = whole;
-    for (int32_t g = 0; split && g < count && status == RA_OK; ++g) {
-        ra_head_group const group = ra_ring_group(ring, g);
-        ra_heads const own = {group.q_begin, 1, group.q_count}, all = {0, 1, ring->config.heads};
-        status = make_part(ring, &group, count == ring->group_count ? own : all, &ring->plans[g]);
-    }
+    for (int32_t i = 0; split && i < count && status == RA_OK; ++i)
+        status = make_split(ring, i, &ring->plans[i]);
     return status;
 }

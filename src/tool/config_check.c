@@ -1,4 +1,5 @@
 /* What must hold between keys, once the shape is known. */
+#include "bytes_text.h"
 #include "config_layer.h"
 #include "documents.h"
 #include "internal.h"
@@ -56,20 +57,19 @@ static ra_status groups_check(const ra_config *config)
 {
     int32_t const groups = config->head_groups, heads = config->heads, keys = config->kv_heads;
     bool const standard = config->attention_kind == RA_ATTENTION_STANDARD;
-    int32_t const most = standard ? heads : heads * RA_PARTS_MAX;
+    int32_t const most = standard ? heads : heads * RA_QUERY_PARTS_MAX;
     int32_t const unit = groups <= heads ? keys : heads;
+    char to_heads[64] = "", beyond[96] = "; standard attention takes no more";
     if (ra_config_linear(config) != RA_LINEAR_NONE || groups <= keys ||
         (groups % unit == 0 && groups <= most))
         return RA_OK;
-    if (standard && groups > heads)
-        return ra_config_refuse(config, "ring.head_groups",
-                                "%d groups of %d heads: standard attention, whose scores are those "
-                                "of all queries, takes up to %d",
-                                groups, heads, heads);
+    if (keys != heads)
+        snprintf(to_heads, sizeof(to_heads), ", or a multiple of that up to %d", heads);
+    if (!standard)
+        snprintf(beyond, sizeof(beyond), ", or a multiple of %d up to %d", heads, most);
     return ra_config_refuse(config, "ring.head_groups",
-                            "%d groups of %d heads, %d for keys and values: must be 1 to %d, a "
-                            "multiple of that up to %d, or a multiple of %d up to %d",
-                            groups, heads, keys, keys, heads, heads, most);
+                            "%d groups of %d head%s, %d for keys and values: must be 1 to %d%s%s",
+                            groups, heads, ra_plural(heads), keys, keys, to_heads, beyond);
 }
 
 static ra_status heads_check(const ra_config *config)

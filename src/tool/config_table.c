@@ -158,7 +158,7 @@ const ra_config_key ra_config_keys[] = {
      "heads of dilated branches see different rows; auto: as many as save much of that and leave "
      "each enough work, or as memory wants: more than shape.kv_heads where neither these nor rounds "
      "suffice; standard attention takes up to shape.heads, linear up to shape.kv_heads",
-     AT(head_groups), RANGE(1, 65536), .zero_name = "auto"},
+     AT(head_groups), RANGE(1, 65536 * RA_QUERY_PARTS_MAX), .zero_name = "auto"},
     {"ring.rounds", RA_KEY_INT32, "auto",
      "rounds in which rows travel between ranks that do not share memory, a part of each exchange "
      "at a time; more of them take smaller buffers and more tile maps; auto: the first of 1, 2, 4, ... "

@@ -203,13 +203,13 @@ static void check_groups(const ra_ring_config *c, int32_t count)
         ra_head_group const of = ra_ring_group_of(c, count, g);
         cr_assert(of.q_begin == heads && of.kv_begin == keys, "group %d of %d", g, count);
         cr_assert(first <= of.q_count && of.q_count <= last, "group %d of %d", g, count);
-        cr_assert(of.part == part && of.parts == parts, "group %d of %d", g, count);
+        cr_assert(of.q_part == part && of.q_parts == parts, "group %d of %d", g, count);
         cr_assert(parts == 1 || of.q_count == 1, "group %d of %d", g, count);
         cr_assert_eq(of.q_begin / ratio, of.kv_begin);
         cr_assert_eq((heads + of.q_count - 1) / ratio, of.kv_begin + of.kv_count - 1);
         part = (part + 1) % parts;
         heads += part == 0 ? of.q_count : 0;
-        cr_assert_eq(of.begins_keys, of.q_begin % ratio == 0 && of.part == 0);
+        cr_assert_eq(of.begins_keys, of.q_begin % ratio == 0 && of.q_part == 0);
         cr_assert_eq(of.ends_keys, heads % ratio == 0 && part == 0);
         keys += of.ends_keys ? of.kv_count : 0;
         sent += of.kv_count;
@@ -223,10 +223,10 @@ Test(head_groups, have_every_head_once_and_its_keys_with_it)
     for (int32_t kv = 1; kv <= 5; ++kv)
         for (int32_t ratio = 1; ratio <= 5; ++ratio) {
             ra_ring_config c = {.heads = kv * ratio, .kv_heads = kv};
-            for (int32_t count = 0; count <= c.heads * (RA_PARTS_MAX + 2); ++count) {
-                bool const divides = count <= c.heads
-                                         ? count % kv == 0
-                                         : count % c.heads == 0 && count <= c.heads * RA_PARTS_MAX;
+            for (int32_t count = 0; count <= c.heads * (RA_QUERY_PARTS_MAX + 2); ++count) {
+                bool const divides = count <= c.heads ? count % kv == 0
+                                                      : count % c.heads == 0 &&
+                                                            count <= c.heads * RA_QUERY_PARTS_MAX;
                 c.linear = RA_LINEAR_CAUSAL;
                 cr_assert_eq(ra_ring_has_groups(&c, count), count >= 1 && count <= kv);
                 c.linear = RA_LINEAR_NONE;
@@ -317,7 +317,7 @@ Test(head_groups, of_parts_have_every_query_once)
 {
     static const int64_t rows[] = {0, 1, 5, 63, 64, 1000, 1 << 20, (1 << 20) + 777};
     ra_ring_config const c = {.heads = 1, .kv_heads = 1};
-    for (int32_t parts = 1; parts <= RA_PARTS_MAX; ++parts)
+    for (int32_t parts = 1; parts <= RA_QUERY_PARTS_MAX; ++parts)
         for (int i = 0; i < 8; ++i) {
             int64_t begin = 0, last = 0;
             for (int32_t p = 0; p < parts; ++p) {
@@ -358,7 +358,7 @@ Test(head_groups, of_parts_send_what_their_queries_need)
    finds parts that fit, but where these are within the bound of what maps may take. */
 static void check_parts(peak_function *peak_of, ra_schedule schedule, bool backward)
 {
-    enum { LIMITS = 12, MOST = 16, TOKENS = MOST * RANKS * 128 };
+    enum { LIMITS = 12, MOST = 16, TOKENS = MOST * RANKS * 256 };
     ring_job job = ring_job_heads(RANKS, TOKENS, 1, 1, 64, RA_BF16);
     int32_t groups, before = 0;
     job.mode = RA_RING_COMM_ONLY;
@@ -377,6 +377,46 @@ static void check_parts(peak_function *peak_of, ra_schedule schedule, bool backw
         before = groups;
     }
     ring_job_free(&job);
+}
+
+/* Chunks of 3 tiles, or 8, that parts of 16K rows cut, and of one, but with records and ends of
+   maps that are large beside what parts save: just below what some parts take, more of them fit. */
+static void check_ends_of_parts(peak_function *peak_of, int64_t rate)
+{
+    enum { MOST = 4 };
+    int64_t const rows = rate > 1 ? 3 << 15 : 1 << 16, segment = RANKS * rows;
+    ra_dtype const dtype = rate > 1 ? RA_BF16 : RA_F32;
+    ring_job job = ring_job_heads(RANKS, segment, 1, 1, rate > 1 ? 8 : 1, dtype);
+    int32_t groups;
+    job.mode = RA_RING_COMM_ONLY;
+    job.config.schedule = RA_SCHEDULE_DIRECT;
+    job.config.layout = RA_LAYOUT_CONTIGUOUS;
+    job.config.rounds = 1;
+    job.pattern.causal = false;
+    job.pattern.segments = &segment;
+    job.pattern.rates = &rate;
+    job.pattern.branch_count = 1;
+    if (rate > 1) {
+        job.pattern.blocks_kind = RA_BLOCKS_RANDOM;
+        job.pattern.block_size = 64 * rate;
+        job.pattern.block_density = 0.3;
+    }
+    for (int32_t parts = 1; parts < MOST; ++parts) {
+        int64_t const limit = peak_of(&job, parts, 0, &groups) - 1;
+        int64_t const peak = peak_of(&job, 0, limit, &groups);
+        cr_expect(peak <= limit && groups > parts, "rate %d: %lld in %d parts, limit %lld",
+                  (int)rate, (long long)peak, groups, (long long)limit);
+    }
+    ring_job_free(&job);
+}
+
+Test(head_groups, of_parts_fit_with_what_is_cut_where_they_begin, .timeout = 300)
+{
+    static const int64_t rates[] = {1, 3, 8};
+    for (int i = 0; i < 3; ++i) {
+        check_ends_of_parts(ring_peak, rates[i]);
+        check_ends_of_parts(predicted_peak, rates[i]);
+    }
 }
 
 Test(head_groups, of_parts_are_taken_where_nothing_else_fits, .timeout = 300)

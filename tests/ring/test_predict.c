@@ -767,7 +767,7 @@ Test(predict, refuses_what_no_ring_has)
     bad[8].ring.linear_method = (ra_linear_method)9000000;
     bad[9].ring.linear = RA_LINEAR_BIDIRECTIONAL;
     bad[9].ring.layout = RA_LAYOUT_STRIPED;
-    bad[10].ring.head_groups = 16 * (RA_PARTS_MAX + 1);
+    bad[10].ring.head_groups = 16 * (RA_QUERY_PARTS_MAX + 1);
     bad[11].ring.head_groups = 16 * 2;
     bad[11].standard = true;
     cr_assert_eq(ra_predict(&good, &out), RA_OK);

@@ -315,7 +315,7 @@ Test(ring, refuses_what_does_not_go_together)
     cases[0].config.schedule = RA_SCHEDULE_SCAN;
     cases[1].config.schedule = (ra_schedule)9;
     cases[2].config.comm_buffers = 3;
-    cases[3].config.head_groups = RA_PARTS_MAX + 1;
+    cases[3].config.head_groups = RA_QUERY_PARTS_MAX + 1;
     cases[4].config.rounds = RA_ROUNDS_MAX + 1;
     cases[5].config.schedule = RA_SCHEDULE_RING;
     cases[5].config.rounds = 2;

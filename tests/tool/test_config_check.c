@@ -18,12 +18,12 @@ Test(config_check, contradictions_between_keys_are_refused_at_one_of_them)
     REFUSES("pattern: {blocks: {size: 16}}\n", "pattern.blocks.kind");
     REFUSES("pattern: {blocks: {kind: list}}\n", "--input");
     REFUSES("ring: {head_groups: 9}\n", "ring.head_groups", "9 groups of 8 heads",
-            "a multiple of 8 up to 512");
+            "1 to 8, or a multiple of 8 up to 512");
     REFUSES("ring: {head_groups: 520}\n", "ring.head_groups", "a multiple of 8 up to 512");
     REFUSES("ring: {head_groups: 16}\nattention: {kind: standard}\n", "ring.head_groups",
-            "standard attention", "takes up to 8");
+            "1 to 8; standard attention takes no more");
     REFUSES("shape: {heads: 8, kv_heads: 2}\nring: {head_groups: 5}\n", "ring.head_groups",
-            "5 groups of 8 heads, 2 for keys", "1 to 2, a multiple of that up to 8");
+            "5 groups of 8 heads, 2 for keys", "1 to 2, or a multiple of that up to 8");
     REFUSES("shape: {heads: 8, kv_heads: 2}\nring: {head_groups: 18}\n", "ring.head_groups",
             "a multiple of 8");
     REFUSES("shape: {heads: 8, kv_heads: 2}\nring: {head_groups: 4}\n"

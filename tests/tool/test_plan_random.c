@@ -77,7 +77,7 @@ static void compare(const char *job, int ranks, long long idle_most)
               "planned %lld, taken %lld (%d ranks%s)", integer(plan, "peak_bytes"), peak, ranks,
               job);
     cr_expect_eq(json_is_true(member(plan, "may_keep_idle")), idle_most > 0);
-    cr_expect_eq(json_is_true(member(plan, "exact")), idle_most == 0);
+    cr_expect_eq(json_is_true(member(plan, "exact")), idle_most == 0, "%d ranks%s", ranks, job);
     json_object_foreach(member(run, "memory_bytes"), category, bytes)
     {
         if (strcmp(category, "pool_idle") != 0)
