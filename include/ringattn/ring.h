@@ -83,9 +83,10 @@ typedef struct ra_ring_config {
                             rank's queries of one head. A kernel that materialises scores takes no
                             parts. 0: up to kv_heads as many as save much of what is sent, or the
                             fewest that fit the memory there is; more only if no number of rounds
-                            fits. What they need is an upper bound where they have tile maps of
-                            their own, as keys that are sent differ by head, or in parts, and where
-                            buffers do not stand */
+                            fits. What they need is an upper bound where buffers do not stand, and
+                            an estimate where they have tile maps of their own, as keys that are
+                            sent differ by head, or in parts; plans that do not fit are given back,
+                            and others are tried, a few times */
     int32_t rounds;      /* in which rows travel between ranks that do not share memory, a part of
                             every exchange in each; 1 to RA_ROUNDS_MAX. 0: the first of 1, 2, 4, 8,
                             ... that fits with up to kv_heads groups, or those asked for, else the

@@ -77,15 +77,12 @@ ra_heads ra_ring_plan_heads(const ra_ring_config *c, int32_t count, int32_t plan
     return plans == count ? own : all;
 }
 
-int32_t ra_ring_most_groups(const ra_ring_config *c, const ra_pattern *pattern, int ranks,
-                            int32_t tile_rows, bool materialises)
+int32_t ra_ring_most_groups(const ra_ring_config *c, int ranks, int32_t tile_rows,
+                            bool materialises)
 {
-    int64_t stride = 1; /* the widest */
+    int64_t const parts = ra_min_i64(c->seq / ranks / tile_rows, RA_QUERY_PARTS_MAX);
     if (c->linear != RA_LINEAR_NONE)
         return c->kv_heads;
-    for (int32_t i = 0; i < ra_pattern_layer_count(pattern); ++i)
-        stride = ra_max_i64(stride, ra_pattern_layer_stride(pattern, i));
-    int64_t const parts = ra_min_i64(c->seq / ranks / (tile_rows * stride), RA_QUERY_PARTS_MAX);
     return c->heads * (materialises ? 1 : (int32_t)ra_max_i64(1, parts));
 }
 
@@ -130,27 +127,14 @@ int64_t ra_head_group_rows(const ra_head_group *group, int64_t rows)
     return part_begin(rows, group->q_part + 1, group->q_parts) - ra_head_group_begin(group, rows);
 }
 
-bool ra_ring_parts_divide(int32_t chunk_rows)
-{
-    return chunk_rows > 0 && PART_UNIT % chunk_rows == 0;
-}
-
 int64_t ra_ring_more_map_bytes(const ra_pattern *pattern, const ra_ring_config *c, int32_t groups,
-                               int32_t plans, int64_t rows, const ra_plan_bytes *whole)
+                               int32_t plans, const ra_plan_bytes *whole, double stretch)
 {
-    enum { LAYER_BYTES = 32, ENDS_BYTES = 32, KEPT_BYTES = 512 /* record and key */ };
-    int32_t const parts = ra_ring_parts(c, groups);
-    int32_t const layers = ra_pattern_layer_count(pattern);
-    int64_t heads = 1; /* of the layer that has most */
-    for (int32_t i = 0; i < layers; ++i)
-        heads = ra_max_i64(heads, ra_pattern_layer_heads(pattern, i).count);
-    bool const even = parts == 1 || (part_unit(parts, rows) == PART_UNIT && whole->divides);
-    int64_t const sets = plans / parts; /* of parts */
-    int64_t const lists = even ? sets : 2 * sets;
-    int64_t const copies = ra_min_i64(lists, even ? heads : 2 * heads);
-    int64_t const ends = ENDS_BYTES + layers * LAYER_BYTES + (whole->kept ? KEPT_BYTES : 0);
-    return (copies - 1) * whole->maps + (lists - 1) * whole->chunks +
-           (plans - 1) * (whole->unit + whole->count * ends);
+    enum { LAYER_BYTES = 32, ENDS_BYTES = 32 };
+    int64_t const layers = ra_pattern_layer_count(pattern), sets = plans / ra_ring_parts(c, groups);
+    int64_t const ends = whole->unit + whole->count * (ENDS_BYTES + layers * LAYER_BYTES);
+    return (int64_t)((stretch - 1) * (double)whole->maps) + (sets - 1) * whole->chunks +
+           (plans - 1) * ends;
 }
 
 ra_status ra_group_queries_init(const ra_layout *layout, const ra_head_group *group, ra_pool *pool,
@@ -192,7 +176,7 @@ void ra_group_queries_fini(ra_pool *pool, int ranks, ra_group_queries *queries)
 ra_groups_found ra_ring_find_groups(const ra_ring_config *c, ra_group_bytes *bytes_of,
                                     const void *context, int64_t room, int32_t fewest, int32_t most)
 {
-    ra_groups_found found = {RA_GROUPS_NONE, RA_GROUPS_NONE, c->head_groups};
+    ra_groups_found found = {RA_GROUPS_NONE, RA_GROUPS_NONE, c->head_groups, 0};
     int64_t buffers, least_bytes = INT64_MAX;
     int32_t groups = c->head_groups;
     if (groups == 0)
@@ -214,9 +198,12 @@ ra_groups_found ra_ring_find_groups(const ra_ring_config *c, ra_group_bytes *byt
     }
 }
 
-ra_rounds_search ra_rounds_search_begin(int32_t rounds)
+ra_rounds_search ra_rounds_search_begin(int32_t rounds, int32_t failed)
 {
-    return (ra_rounds_search){.rounds = rounds, .first = rounds, .best_groups = RA_GROUPS_NONE};
+    return (ra_rounds_search){.rounds = rounds,
+                              .failed = failed,
+                              .best_groups = RA_GROUPS_NONE,
+                              .least_lack_bytes = INT64_MAX};
 }
 
 bool ra_rounds_search_goes_on(ra_rounds_search *s, const ra_ring_config *c, ra_groups_found found,
@@ -224,15 +211,42 @@ bool ra_rounds_search_goes_on(ra_rounds_search *s, const ra_ring_config *c, ra_g
 {
     if (s->is_last || found.fit <= c->kv_heads)
         return false;
-    if (found.fit < s->best_groups) {
+    bool const fits = found.fit != RA_GROUPS_NONE;
+    bool const better = fits ? found.fit < s->best_groups
+                             : s->best_groups == RA_GROUPS_NONE && (s->failed & s->rounds) == 0 &&
+                                   found.lack_bytes < s->least_lack_bytes;
+    if (better) {
         s->best_groups = found.fit;
+        s->least_lack_bytes = found.lack_bytes;
         s->best_rounds = s->rounds;
     }
     int32_t const tried = s->rounds;
     bool const may_do = more > 0 && found.could < s->best_groups;
     s->is_last = !may_do;
-    s->rounds = may_do ? more : s->best_groups != RA_GROUPS_NONE ? s->best_rounds : s->first;
+    s->rounds = may_do ? more : s->best_rounds != 0 ? s->best_rounds : tried;
     return s->rounds != tried;
+}
+
+ra_plans_search ra_plans_search_begin(void)
+{
+    return (ra_plans_search){.stretch = 1, .tries = 1};
+}
+
+bool ra_plans_search_may_go_on(const ra_plans_search *s, const ra_ring_config *c,
+                               ra_groups_found found, int32_t rounds)
+{
+    enum { TRIES_MAX = 4 };
+    bool const others = c->rounds == 0 && (s->failed & rounds) == 0;
+    return s->tries < TRIES_MAX && (found.fit != RA_GROUPS_NONE || others);
+}
+
+void ra_plans_search_go_on(ra_plans_search *s, ra_groups_found found, int32_t rounds)
+{
+    ++s->tries;
+    if (found.fit != RA_GROUPS_NONE)
+        s->stretch *= 2;
+    else
+        s->failed |= rounds;
 }
 
 /* Most groups of which each has work enough. */

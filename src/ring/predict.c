@@ -115,6 +115,7 @@ typedef struct whole_plan {
     const ra_predict_job *job;
     const ra_predict_plan *plan;
     int rank;
+    double stretch; /* of the estimate of others */
 } whole_plan;
 
 /* What so many groups of it take of the room. */
@@ -127,38 +128,41 @@ static int64_t needed_bytes(const void *context, int32_t groups, int64_t *buffer
     ra_predict_bytes b = {0};
     ra_predict_add_group(job, plan, rank, ra_ring_group_of(&job->request->ring, groups, groups - 1),
                          &b);
-    int64_t const others = ra_predict_more_plans_bytes(job, plan, rank, groups);
+    int64_t const others = ra_predict_more_plans_bytes(job, plan, rank, groups, whole->stretch);
     return ra_predict_group_bytes(job, rank, &b, buffers_out) + others +
            (job->request->on_device ? 0 : plan_array_bytes(job, groups));
 }
 
 /* Choose the groups of plans of all heads, as ra_ring_settle_groups does. */
-static ra_groups_found choose_groups(ra_predict_job *job, const ra_predict_plan *plans)
+static ra_groups_found choose_groups(ra_predict_job *job, const ra_predict_plan *plans,
+                                     double stretch)
 {
     const ra_ring_config *c = &job->request->ring;
     int const count = job->request->memory_bytes != INT64_MAX ? job->followed_count : 0;
     int64_t rooms[RA_PREDICT_RANKS_ALL], buffers;
     int32_t const fewest = ra_ring_fewest_groups(c, job->pattern, job->ranks, job->teams.count);
-    int32_t const most = ra_ring_most_groups(c, job->pattern, job->ranks, job->request->tile_rows,
-                                             job->request->standard);
+    int32_t const most =
+        ra_ring_most_groups(c, job->ranks, job->request->tile_rows, job->request->standard);
     int32_t const wanted = c->head_groups != 0 ? c->head_groups : fewest;
-    ra_groups_found found = {wanted, wanted, wanted}; /* without a limit */
+    ra_groups_found found = {wanted, wanted, wanted, 0}; /* without a limit */
     for (int i = 0; i < count; ++i) {
-        whole_plan const whole = {job, &plans[i], job->followed[i]};
+        whole_plan const whole = {job, &plans[i], job->followed[i], stretch};
         rooms[i] = room_of(job, &plans[i], job->followed[i]);
         ra_groups_found const one =
             ra_ring_find_groups(c, needed_bytes, &whole, rooms[i], fewest, most);
         found = i == 0 ? one
                        : (ra_groups_found){(int32_t)ra_max_i64(one.fit, found.fit),
                                            (int32_t)ra_max_i64(one.could, found.could),
-                                           (int32_t)ra_max_i64(one.least, found.least)};
+                                           (int32_t)ra_max_i64(one.least, found.least), 0};
     }
     job->groups = ra_groups_taken(found);
     for (int i = 0; i < count; ++i) {
-        whole_plan const whole = {job, &plans[i], job->followed[i]};
-        if (needed_bytes(&whole, job->groups, &buffers) > rooms[i])
-            found.fit = RA_GROUPS_NONE;
+        whole_plan const whole = {job, &plans[i], job->followed[i], stretch};
+        int64_t const lack = needed_bytes(&whole, job->groups, &buffers) - rooms[i];
+        found.lack_bytes = ra_max_i64(found.lack_bytes, lack);
     }
+    if (found.lack_bytes > 0)
+        found.fit = RA_GROUPS_NONE;
     return found;
 }
 
@@ -170,28 +174,29 @@ static void set_rounds(ra_predict_job *job, int32_t rounds, ra_schedule schedule
 }
 
 /* Plans of all heads and queries, in as many groups and rounds as the ring takes. */
-static ra_status make_plans(ra_predict_job *job, ra_predict_plan **plans)
+static ra_status make_plans(ra_predict_job *job, const ra_plans_search *by, ra_predict_plan **plans,
+                            ra_groups_found *found_out)
 {
     const ra_ring_config *c = &job->request->ring;
     ra_heads const all = {0, 1, c->heads};
     ra_schedule const first = job->schedule;
     bool const sampled = job->sampled;
-    ra_rounds_search search = ra_rounds_search_begin(job->rounds);
+    ra_rounds_search search = ra_rounds_search_begin(job->rounds, by->failed);
     for (;;) {
         ra_status status = ra_predict_take(plans, job->followed_count, sizeof(**plans));
         if (status == RA_OK)
             status = ra_predict_plans(job, all, *plans);
         if (status != RA_OK)
             return status;
-        ra_groups_found const found = choose_groups(job, *plans);
+        *found_out = choose_groups(job, *plans, by->stretch);
         int32_t const more = ra_plan_more_rounds(c, &job->teams, job->rounds);
         bool const too_many = job->looks * more > ra_predict_looks_most * job->rounds;
-        if (!ra_rounds_search_goes_on(&search, c, found, too_many ? 0 : more))
+        if (!ra_rounds_search_goes_on(&search, c, *found_out, too_many ? 0 : more))
             return RA_OK;
         ra_predict_free_plans(job, *plans);
         *plans = NULL;
         job->sampled = sampled;
-        job->tried_rounds = true;
+        job->tried_others = true;
         set_rounds(job, search.rounds, ra_schedule_of_rounds(first, search.rounds));
     }
 }
@@ -256,6 +261,57 @@ static ra_status make_totals(ra_predict_job *job, const ra_predict_plan *plans,
         return add_plans(job, plans, all, 0, 1, totals, times);
     for (int32_t i = 0; i < count && status == RA_OK; ++i)
         status = make_split(job, i, count, totals, times);
+    return status;
+}
+
+/* Totals with the plans that an estimate chooses; *again_out: they do not fit, but others may. */
+static ra_status try_plans(ra_predict_job *job, ra_plans_search *search, ra_predict_plan **plans,
+                           ra_predict_bytes *totals, ra_predict_times *times, bool *again_out)
+{
+    ra_groups_found found;
+    ra_status status = make_plans(job, search, plans, &found);
+    if (status == RA_OK)
+        status = ra_predict_begin_times(job, times);
+    if (status == RA_OK)
+        status = make_totals(job, *plans, totals, times);
+    bool lacks = false;
+    for (int i = 0; i < job->followed_count && status == RA_OK; ++i)
+        lacks = lacks || ra_predict_total(job, &totals[i], job->followed[i]).total_bytes >
+                             job->request->memory_bytes;
+    *again_out = lacks && ra_predict_plan_count(job, job->groups) > 1 &&
+                 ra_plans_search_may_go_on(search, &job->request->ring, found, job->rounds);
+    if (*again_out)
+        ra_plans_search_go_on(search, found, job->rounds);
+    return status;
+}
+
+/* As try_plans, until they fit or no others may. */
+static ra_status settle_plans(ra_predict_job *job, ra_predict_plan **plans,
+                              ra_predict_bytes **totals, ra_predict_times *times)
+{
+    ra_schedule const schedule = job->schedule;
+    int32_t const rounds = job->rounds;
+    bool const sampled = job->sampled;
+    ra_plans_search search = ra_plans_search_begin();
+    bool again = true;
+    ra_status status = RA_OK;
+    while (again && status == RA_OK) {
+        if (search.tries > 1) {
+            ra_predict_free_plans(job, *plans);
+            ra_predict_free_times(times);
+            free(*totals);
+            *plans = NULL;
+            *totals = NULL;
+            job->sampled = sampled;
+            job->tried_others = true;
+            job->has_crossed = false;
+            job->crossed_bytes = job->crossed_network_bytes = 0;
+            set_rounds(job, rounds, schedule);
+        }
+        status = ra_predict_take(totals, job->followed_count, sizeof(**totals));
+        if (status == RA_OK)
+            status = try_plans(job, &search, plans, *totals, times, &again);
+    }
     return status;
 }
 
@@ -368,13 +424,7 @@ static ra_status predict(ra_predict_job *job, ra_predict_plan **plans, ra_predic
         return status;
     ra_predict_follow_busiest(job);
     status = choose_schedule(job);
-    if (status == RA_OK)
-        status = make_plans(job, plans);
-    if (status == RA_OK)
-        status = ra_predict_take(totals, job->followed_count, sizeof(**totals));
-    if (status == RA_OK)
-        status = ra_predict_begin_times(job, times);
-    return status == RA_OK ? make_totals(job, *plans, *totals, times) : status;
+    return status == RA_OK ? settle_plans(job, plans, totals, times) : status;
 }
 
 ra_status ra_predict(const ra_predict_request *request, ra_prediction *prediction_out)
@@ -425,7 +475,7 @@ ra_status ra_predict(const ra_predict_request *request, ra_prediction *predictio
     out.work = ra_predict_work(request);
     out.may_keep_idle = request->pool != RA_POOL_OFF;
     out.exact = out.exact && out.counted && !out.may_keep_idle &&
-                !(job.tried_rounds && request->cache != RA_CACHE_OFF);
+                !(job.tried_others && request->cache != RA_CACHE_OFF);
     if (status == RA_OK)
         *prediction_out = out;
     return status;

@@ -113,7 +113,7 @@ typedef struct ra_predict_job {
     ra_teams teams;
     int step_count;
     int32_t groups, rounds;
-    bool tried_rounds; /* others than these, whose maps a pattern cache may still keep */
+    bool tried_others; /* rounds or groups, whose maps a pattern cache may still keep */
     double looks;      /* at slices, the least that plans of so many rounds take */
 
     int followed[RA_PREDICT_RANKS_ALL]; /* ranks, ascending */
@@ -253,9 +253,9 @@ enum { RA_PREDICT_CHUNKS_LEAST = 4, RA_PREDICT_SPARED = 8 };
 RA_CHECKED ra_status ra_predict_plans(ra_predict_job *job, ra_heads heads, ra_predict_plan *plans);
 void ra_predict_free_plans(ra_predict_job *job, ra_predict_plan *plans);
 void ra_predict_add_map(const ra_predict_job *job, const ra_map_size *map, ra_map_sum *sum);
-/* Most that plans of so many groups take beyond the plan of all heads and queries. */
+/* Estimate of what plans of so many groups take beyond the plan of all heads and queries. */
 int64_t ra_predict_more_plans_bytes(const ra_predict_job *job, const ra_predict_plan *plan,
-                                    int rank, int32_t groups);
+                                    int rank, int32_t groups, double stretch);
 int32_t ra_predict_plan_count(const ra_predict_job *job, int32_t groups);
 /* Whether every rank needs every row of every other. */
 RA_CHECKED ra_status ra_predict_is_full(ra_predict_job *job, bool *full_out);

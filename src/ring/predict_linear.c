@@ -78,8 +78,7 @@ static int32_t groups_of(const ra_predict_job *job, int rank)
     left -= (job->request->on_device ? job->request->context_bytes : ra_predict_ground_bytes(job)) +
             ra_predict_round(job, job->request->workspace_bytes) +
             ra_predict_tensors_room(job, rank);
-    int32_t const most =
-        ra_ring_most_groups(c, job->pattern, job->ranks, job->request->tile_rows, false);
+    int32_t const most = ra_ring_most_groups(c, job->ranks, job->request->tile_rows, false);
     ra_groups_found const found = ra_ring_find_groups(c, needed_bytes, &of, left, 1, most);
     return ra_groups_taken(found);
 }

@@ -142,7 +142,7 @@ void ra_predict_add_plan(const ra_predict_job *job, const ra_predict_plan *plan,
 }
 
 int64_t ra_predict_more_plans_bytes(const ra_predict_job *job, const ra_predict_plan *plan,
-                                    int rank, int32_t groups)
+                                    int rank, int32_t groups, double stretch)
 {
     int32_t const count = ra_predict_plan_count(job, groups);
     ra_predict_bytes one = {0}, steps = {0};
@@ -161,12 +161,10 @@ int64_t ra_predict_more_plans_bytes(const ra_predict_job *job, const ra_predict_
         .maps = device ? one.map_copies - chunks : one.maps + one.cached,
         .chunks = chunks,
         .count = maps.count + maps.empty_count + (chunks > 0),
-        .unit = maps.unit_bytes + (chunks > 0 ? ra_predict_round(job, chunks + 1) - chunks : 0),
-        .divides = !plan->looks.differ && ra_ring_parts_divide((int32_t)plan->looks.chunk_rows),
-        .kept = job->request->cache != RA_CACHE_OFF};
+        .unit = maps.unit_bytes + (chunks > 0 ? ra_predict_round(job, chunks + 1) - chunks : 0)};
     int64_t const each = device ? 0 : one.plans - chunks;
-    return ra_ring_more_map_bytes(job->pattern, &job->request->ring, groups, count,
-                                  job->rows[rank].row_count, &whole) +
+    return ra_ring_more_map_bytes(job->pattern, &job->request->ring, groups, count, &whole,
+                                  stretch) +
            (count - 1) * each;
 }
 

@@ -357,9 +357,7 @@ void ra_ring_destroy(ra_ring *ring)
     ra_linear_give(ring);
     ra_shared_give(ring, RA_MEM_QKV, &ring->key_window);
     ra_shared_give(ring, RA_MEM_ACCUMULATOR, &ring->grad_window);
-    for (int32_t i = 0; i < ring->plan_count; ++i)
-        ra_ring_give_plan(ring, &ring->plans[i]);
-    ra_pool_free(ring->host_pool, NULL, &ring->plans_block);
+    ra_ring_give_plans(ring);
     ra_teams_fini(ring->host_pool, &ring->teams);
     ra_layout_fini(ring->host_pool, &ring->layout);
     free(ring);

@@ -270,10 +270,10 @@ int32_t ra_ring_plan_count(const ra_ring_config *config, const ra_pattern *patte
 /* Of which heads such a plan is: of its group's, or of all. */
 ra_heads ra_ring_plan_heads(const ra_ring_config *config, int32_t group_count, int32_t plan_count,
                             int32_t plan);
-/* The most groups that auto takes: of an even share of the rows, parts are no shorter than a tile
-   of the pattern's widest stride. `materialises`: scores, which are those of all queries. */
-int32_t ra_ring_most_groups(const ra_ring_config *config, const ra_pattern *pattern, int ranks,
-                            int32_t tile_rows, bool materialises);
+/* The most groups that auto takes: of an even share of the rows, parts are no shorter than a tile.
+   `materialises`: scores, which are those of all queries. */
+int32_t ra_ring_most_groups(const ra_ring_config *config, int ranks, int32_t tile_rows,
+                            bool materialises);
 /*
  * How many groups auto begins with. A row of keys travels with all heads of its group: where heads
  * of dilated branches see different rows of others, as many groups as leave each enough work, if
@@ -286,21 +286,17 @@ typedef struct ra_plan_bytes {
     int64_t maps, chunks; /* bytes of its maps, and of the list of their chunks' steps */
     int64_t count;        /* of both */
     int64_t unit;         /* what a byte more of each would take, summed */
-    bool divides;         /* whether long parts begin where chunks of all maps do */
-    bool kept;            /* in a pattern cache, maybe */
 } ra_plan_bytes;
 
-/* Whether long parts begin where chunks of so many queries do. */
-bool ra_ring_parts_divide(int32_t chunk_rows);
-
 /*
- * Most that plans of so many groups take beyond that of all heads and all queries of a rank with so
- * many rows: a layer lies in the map of every group that has one of its heads; where parts begin
- * elsewhere, a chunk may meet the runs of two; and every map has an end and is rounded.
+ * Estimate of what plans of so many groups take beyond that of all heads and all queries. Every map
+ * has an end and is rounded, and each set of parts has all chunks. Maps together take at least what
+ * those of the one plan do; more where a layer's heads are in several groups, and where parts need
+ * other keys in a round than all queries do. How much more is seen when they are there.
  */
 int64_t ra_ring_more_map_bytes(const ra_pattern *pattern, const ra_ring_config *config,
-                               int32_t groups, int32_t plans, int64_t rows,
-                               const ra_plan_bytes *whole);
+                               int32_t groups, int32_t plans, const ra_plan_bytes *whole,
+                               double stretch);
 ra_head_group ra_ring_group(const ra_ring *ring, int32_t group);
 const ra_plan *ra_ring_plan(const ra_ring *ring, int32_t group);
 ra_kernel_shape ra_ring_shape(const ra_ring *ring, const ra_head_group *group);
@@ -324,6 +320,7 @@ RA_CHECKED ra_status ra_ring_check_config(const ra_ring_config *config, bool mat
 ra_stored_grads ra_ring_direct_grads(const ra_ring *ring, const ra_plan *plan,
                                      const ra_head_group *group);
 void ra_ring_give_plan(ra_ring *ring, ra_plan *plan); /* and its maps; a zeroed one is fine */
+void ra_ring_give_plans(ra_ring *ring);
 
 /* Bytes that so many groups need, as the ledger will count them; *buffers_out: the part of what
    more rounds make smaller. */
@@ -335,6 +332,7 @@ typedef struct ra_groups_found {
     int32_t fit;   /* that are taken as they fit: the fewest, or those that send less; or NONE */
     int32_t could; /* the fewest that would without what more rounds make smaller, or NONE */
     int32_t least; /* `fit`, or, if none, those of kv_heads and more that need least */
+    int64_t lack_bytes; /* of those that are taken, on the rank that lacks most; 0: they fit */
 } ra_groups_found;
 
 static inline int32_t ra_groups_taken(ra_groups_found found)
@@ -351,19 +349,37 @@ ra_groups_found ra_ring_find_groups(const ra_ring_config *config, ra_group_bytes
 /*
  * What rounds auto plans, one after the other: from the first number on, as long as more might do
  * with fewer groups than fit so far. Up to kv_heads groups, which send nothing twice, the first
- * rounds that do are taken; else those of the fewest groups; the first number if none do, as what
- * groups need is an upper bound in places.
+ * rounds that do are taken; else those of the fewest groups; or, if none fit, those that lack
+ * least, as what groups need is an estimate in places.
  */
 typedef struct ra_rounds_search {
     int32_t rounds; /* to plan now */
-    int32_t first, best_groups, best_rounds;
+    int32_t failed; /* a sum of numbers of rounds; see ra_plans_search */
+    int32_t best_groups, best_rounds;
+    int64_t least_lack_bytes;
     bool is_last;
 } ra_rounds_search;
 
-ra_rounds_search ra_rounds_search_begin(int32_t rounds);
+ra_rounds_search ra_rounds_search_begin(int32_t rounds, int32_t failed);
 /* With what was found in these rounds, and the number after them or 0: whether to plan again. */
 bool ra_rounds_search_goes_on(ra_rounds_search *search, const ra_ring_config *config,
                               ra_groups_found found, int32_t more);
+/*
+ * Several plans are chosen by an estimate. If they turn out not to fit, the search for rounds and
+ * groups begins anew: with the estimate stretched, or, where nothing fits by it, without the rounds
+ * that lacked least.
+ */
+typedef struct ra_plans_search {
+    double stretch;
+    int32_t failed, tries;
+} ra_plans_search;
+
+ra_plans_search ra_plans_search_begin(void);
+/* Whether there is another try if what was found for so many rounds does not fit; then begin it. */
+bool ra_plans_search_may_go_on(const ra_plans_search *search, const ra_ring_config *config,
+                               ra_groups_found found, int32_t rounds);
+void ra_plans_search_go_on(ra_plans_search *search, ra_groups_found found, int32_t rounds);
+
 /* Auto may have chosen schedule ring, which has one round. */
 static inline ra_schedule ra_schedule_of_rounds(ra_schedule chosen, int32_t rounds)
 {
@@ -383,6 +399,9 @@ RA_CHECKED ra_status ra_ring_settle_groups(ra_ring *ring, ra_group_bytes *bytes_
  * plan, as the ledger will count them; *buffer_bytes_out: but for accumulators. */
 int64_t ra_ring_group_bytes(const ra_ring *ring, const ra_plan *plan, int32_t groups,
                             int64_t *buffer_bytes_out);
+
+/* Likewise of the ring's plans and groups. */
+int64_t ra_ring_pass_bytes(const ra_ring *ring);
 
 /* The worst status of all ranks, on all of them. */
 RA_CHECKED ra_status ra_ring_agree(ra_ring *ring, ra_status mine);

@@ -164,19 +164,18 @@ ra_status ra_ring_settle_groups(ra_ring *ring, ra_group_bytes *bytes_of, const v
     int64_t buffers;
     const ra_ring_config *c = &ring->config;
     const ra_kernel_ops *ops = ring->kernel->ops;
-    int32_t const most =
-        ra_ring_most_groups(c, ring->pattern, ra_comm_size(ring->comm),
-                            ops->tile_rows(c->dtype, c->dim), ops->step_bytes != NULL);
+    int32_t const most = ra_ring_most_groups(
+        c, ra_comm_size(ring->comm), ops->tile_rows(c->dtype, c->dim), ops->step_bytes != NULL);
     ra_groups_found const mine = ra_ring_find_groups(c, bytes_of, context, room, fewest, most);
     int64_t numbers[] = {mine.fit, mine.could, mine.least};
     ra_status status = ra_comm_reduce_i64(ring->comm, "head groups", RA_MAX, numbers, 3);
     if (status != RA_OK)
         return status;
-    ra_groups_found found = {(int32_t)numbers[0], (int32_t)numbers[1], (int32_t)numbers[2]};
+    ra_groups_found found = {(int32_t)numbers[0], (int32_t)numbers[1], (int32_t)numbers[2], 0};
     ring->group_count = ra_groups_taken(found);
-    int64_t lacks = bytes_of(context, ring->group_count, &buffers) > room;
-    status = ra_comm_reduce_i64(ring->comm, "room for head groups", RA_MAX, &lacks, 1);
-    if (lacks != 0)
+    found.lack_bytes = ra_max_i64(0, bytes_of(context, ring->group_count, &buffers) - room);
+    status = ra_comm_reduce_i64(ring->comm, "room for head groups", RA_MAX, &found.lack_bytes, 1);
+    if (found.lack_bytes > 0)
         found.fit = RA_GROUPS_NONE;
     *found_out = found;
     return status;
@@ -193,6 +192,12 @@ static ring_bytes needed_bytes(const ra_ring *ring)
     for (int32_t g = 0; g < ring->group_count; ++g)
         add_group_bytes(ring, ra_ring_plan(ring, g), ra_ring_group(ring, g), &bytes);
     return bytes;
+}
+
+int64_t ra_ring_pass_bytes(const ra_ring *ring)
+{
+    ring_bytes const bytes = needed_bytes(ring);
+    return accumulator_bytes(ring, &bytes) + buffer_bytes(ring, &bytes) + (int64_t)bytes.passing;
 }
 
 /* Standing buffers may lie in the communicator's memory; what steps take is the kernel's. */

@@ -104,9 +104,9 @@ static void add_bytes(const ra_ring *ring, size_t bytes, int64_t *sum, ra_plan_b
 
 /* Likewise of maps and steps of chunks, where kernels read them. */
 static int64_t more_map_bytes(const ra_ring *ring, int32_t groups, int32_t count,
-                              const ra_plan *plan)
+                              const ra_plan *plan, double stretch)
 {
-    ra_plan_bytes whole = {.divides = true, .kept = ring->config.cache != NULL};
+    ra_plan_bytes whole = {0};
     const ra_tilemap *map;
     if (count == 1)
         return 0;
@@ -114,38 +114,35 @@ static int64_t more_map_bytes(const ra_ring *ring, int32_t groups, int32_t count
         add_bytes(ring, plan->chunk_steps.bytes, &whole.chunks, &whole);
     for (int s = 0; s < plan->step_count; ++s)
         for (int i = 0; (map = map_of(plan, s, i)) != NULL; ++i)
-            if (map->layers != NULL) {
+            if (map->layers != NULL)
                 add_bytes(ring, (size_t)map->bytes, &whole.maps, &whole);
-                whole.divides =
-                    whole.divides && (map->run_count == 0 || ra_ring_parts_divide(map->chunk_rows));
-            }
-    return ra_ring_more_map_bytes(ring->pattern, &ring->config, groups, count,
-                                  ra_ring_local_rows(ring), &whole);
+    return ra_ring_more_map_bytes(ring->pattern, &ring->config, groups, count, &whole, stretch);
 }
 
 /* A ring with a plan of all heads and queries, as it looks for groups. */
 typedef struct whole_plan {
     const ra_ring *ring;
     const ra_plan *plan;
+    double stretch; /* of the estimate of others */
 } whole_plan;
 
-/* Beside that plan. If it serves all groups this is exact, else an upper bound, but for the
-   state of a group whose own maps have larger chunks, and lists of chunks if these are smaller.
-   *buffers_out: the part of what more rounds make smaller. */
+/* Beside that plan. If it serves all groups this is exact, else an estimate. *buffers_out: the part
+   of what more rounds make smaller. */
 static int64_t needed_bytes(const void *context, int32_t groups, int64_t *buffers_out)
 {
     const whole_plan *whole = context;
     const ra_ring *ring = whole->ring;
     int32_t const count = plans_for(ring, groups);
     return ra_ring_group_bytes(ring, whole->plan, groups, buffers_out) +
-           more_map_bytes(ring, groups, count, whole->plan) +
+           more_map_bytes(ring, groups, count, whole->plan, whole->stretch) +
            (ring->host_pool == ring->pool ? more_plan_bytes(ring, count, whole->plan) : 0);
 }
 
 /* The plan of all heads and queries, and what groups fit into the room that it leaves. */
-static ra_status make_whole(ra_ring *ring, ra_plan *plan_out, ra_groups_found *found_out)
+static ra_status make_whole(ra_ring *ring, double stretch, ra_plan *plan_out,
+                            ra_groups_found *found_out)
 {
-    whole_plan const whole = {ring, plan_out};
+    whole_plan const whole = {ring, plan_out, stretch};
     ra_heads const all = {0, 1, ring->config.heads};
     int32_t const fewest = ra_ring_fewest_groups(&ring->config, ring->pattern,
                                                  ra_comm_size(ring->comm), ring->teams.count);
@@ -162,6 +159,7 @@ static ra_status make_whole(ra_ring *ring, ra_plan *plan_out, ra_groups_found *f
     return status;
 }
 
+/* Before and after a try that can be gone without. */
 static void hush_refusals(ra_ring *ring, bool hushed)
 {
     ra_ledger_hush(ra_pool_ledger(ring->pool), hushed);
@@ -169,21 +167,23 @@ static void hush_refusals(ra_ring *ring, bool hushed)
 }
 
 /* As make_whole, in as many rounds as the search ends with. */
-static ra_status settle_rounds(ra_ring *ring, ra_plan *plan_out)
+static ra_status settle_rounds(ra_ring *ring, const ra_plans_search *by, ra_plan *plan_out,
+                               ra_groups_found *found_out)
 {
     ra_schedule const first = ring->schedule;
-    ra_rounds_search search = ra_rounds_search_begin(ring->rounds);
+    ra_rounds_search search = ra_rounds_search_begin(ring->rounds, by->failed);
     for (;;) {
-        ra_groups_found found = {RA_GROUPS_NONE, RA_GROUPS_NONE, 0};
-        /* No room for the maps of so many rounds loses nothing where fewer have fitted. */
-        bool const may_return = search.best_groups != RA_GROUPS_NONE && !search.is_last;
+        ra_groups_found const none = {RA_GROUPS_NONE, RA_GROUPS_NONE, 0, INT64_MAX};
+        /* No room for the maps of so many rounds loses nothing where those of fewer were made. */
+        bool const may_return = search.best_rounds != 0 && !search.is_last;
+        *found_out = none;
         hush_refusals(ring, may_return);
-        ra_status const status = make_whole(ring, plan_out, &found);
+        ra_status const status = make_whole(ring, by->stretch, plan_out, found_out);
         hush_refusals(ring, false);
         int32_t const more = ra_plan_more_rounds(&ring->config, &ring->teams, ring->rounds);
         bool const returns = may_return && status == RA_ERR_NO_MEMORY && ring->failed_together;
         if ((status != RA_OK && !returns) ||
-            !ra_rounds_search_goes_on(&search, &ring->config, found, more))
+            !ra_rounds_search_goes_on(&search, &ring->config, *found_out, more))
             return status;
         if (status == RA_OK)
             ra_ring_give_plan(ring, plan_out);
@@ -192,8 +192,28 @@ static ra_status settle_rounds(ra_ring *ring, ra_plan *plan_out)
     }
 }
 
-/* One of several plans. */
-static ra_status make_split(ra_ring *ring, int32_t number, ra_plan *plan_out)
+static ra_status take_plans(ra_ring *ring, int32_t count)
+{
+    ra_status const status = ra_pool_alloc(
+        ring->host_pool, RA_MEM_TILEMAP, (size_t)count * sizeof(ra_plan), NULL, &ring->plans_block);
+    if (status != RA_OK)
+        return status;
+    ring->plans = memset(ring->plans_block.data, 0, ring->plans_block.bytes);
+    ring->plan_count = count;
+    return RA_OK;
+}
+
+void ra_ring_give_plans(ra_ring *ring)
+{
+    for (int32_t i = 0; i < ring->plan_count; ++i)
+        ra_ring_give_plan(ring, &ring->plans[i]);
+    ra_pool_free(ring->host_pool, NULL, &ring->plans_block);
+    ring->plans = NULL;
+    ring->plan_count = 0;
+}
+
+/* Number `number` of several plans. */
+static ra_status make_split(ra_ring *ring, int32_t number)
 {
     ra_head_group const group = ra_ring_group(ring, number);
     ra_heads const heads =
@@ -203,31 +223,73 @@ static ra_status make_split(ra_ring *ring, int32_t number, ra_plan *plan_out)
     if (status != RA_OK)
         return status;
     ra_plan_request const request = request_for(ring, heads, queries.rows);
-    status = make_plan(ring, &request, plan_out);
+    status = make_plan(ring, &request, &ring->plans[number]);
     ra_group_queries_fini(ring->host_pool, ring->layout.ranks, &queries);
     return status;
 }
 
-ra_status ra_ring_make_plans(ra_ring *ring)
+/* All of several plans. *lacks_out: whether some rank has no room for them and what passes take;
+   collective. */
+static ra_status make_splits(ra_ring *ring, int32_t count, bool *lacks_out)
 {
+    int64_t room, lacks;
+    ra_status status = take_plans(ring, count);
+    for (int32_t i = 0; i < count && status == RA_OK; ++i)
+        status = make_split(ring, i);
+    status = ra_ring_agree(ring, status);
+    *lacks_out = status == RA_ERR_NO_MEMORY && ring->failed_together;
+    if (status == RA_OK)
+        status = ra_ring_read_room(ring, &room);
+    if (status != RA_OK)
+        return status;
+    lacks = ra_ring_pass_bytes(ring) > room;
+    status = ra_comm_reduce_i64(ring->comm, "room beside plans", RA_MAX, &lacks, 1);
+    *lacks_out = status == RA_OK && lacks != 0;
+    return status;
+}
+
+/* Plans of all groups as an estimate chooses them; *again_out: they do not fit, but others may. */
+static ra_status try_plans(ra_ring *ring, ra_plans_search *search, bool *again_out)
+{
+    ra_groups_found found;
     ra_plan whole;
-    ring->rounds = ring->teams.count > 1 ? (int32_t)ra_max_i64(1, ring->config.rounds) : 1;
-    ra_status status = settle_rounds(ring, &whole);
+    bool lacks = false;
+    *again_out = false;
+    ra_status status = settle_rounds(ring, search, &whole, &found);
     if (status != RA_OK)
         return status;
     int32_t const count = plans_for(ring, ring->group_count);
-    bool const split = count > 1;
-    status = ra_pool_alloc(ring->host_pool, RA_MEM_TILEMAP, (size_t)count * sizeof(ra_plan), NULL,
-                           &ring->plans_block);
-    if (status != RA_OK || split)
-        ra_ring_give_plan(ring, &whole);
-    if (status != RA_OK)
+    if (count == 1) {
+        status = take_plans(ring, 1);
+        if (status == RA_OK)
+            ring->plans[0] = whole;
+        else
+            ra_ring_give_plan(ring, &whole);
         return status;
-    ring->plans = memset(ring->plans_block.data, 0, ring->plans_block.bytes);
-    ring->plan_count = count;
-    if (!split)
-        ring->plans[0] = whole;
-    for (int32_t i = 0; split && i < count && status == RA_OK; ++i)
-        status = make_split(ring, i, &ring->plans[i]);
+    }
+    ra_ring_give_plan(ring, &whole);
+    bool const may_go_on = ra_plans_search_may_go_on(search, &ring->config, found, ring->rounds);
+    hush_refusals(ring, may_go_on);
+    status = make_splits(ring, count, &lacks);
+    hush_refusals(ring, false);
+    if (!may_go_on || !lacks)
+        return status;
+    ra_ring_give_plans(ring);
+    ra_plans_search_go_on(search, found, ring->rounds);
+    *again_out = true;
+    return RA_OK;
+}
+
+ra_status ra_ring_make_plans(ra_ring *ring)
+{
+    ra_schedule const schedule = ring->schedule;
+    ra_plans_search search = ra_plans_search_begin();
+    bool again = true;
+    ra_status status = RA_OK;
+    while (again && status == RA_OK) {
+        ring->schedule = schedule;
+        ring->rounds = ring->teams.count > 1 ? (int32_t)ra_max_i64(1, ring->config.rounds) : 1;
+        status = try_plans(ring, &search, &again);
+    }
     return status;
 }

@@ -166,19 +166,20 @@ Test(rounds, end_with_any_failing_allocation_of_a_try, .timeout = 600)
     refusing_memory memory = {.refused = true};
     ring_job sized = job_for(RA_SCHEDULE_DIRECT, 1, false);
     int64_t const limit = run_job(&sized, HEADS, 8, 0).peak_bytes;
-    long n = 0;
+    long n = 0, refused = 0;
     for (; memory.refused; ++n) {
         atomic_store(&memory.countdown, n);
         atomic_store(&memory.refused, false);
         sized.refusing = &memory;
         outcome const o = run_job(&sized, 0, 0, limit);
-        bool const parts = o.status == RA_OK && o.groups > HEADS; /* a try before has fitted */
-        cr_assert_eq(o.status, memory.refused && !parts ? RA_ERR_NO_MEMORY : RA_OK,
-                     "allocation %ld: %s", n, ra_status_name(o.status));
+        /* What is refused to a try is not missed where one before it, or after it, fits. */
+        cr_assert(o.status == RA_OK || (memory.refused && o.status == RA_ERR_NO_MEMORY),
+                  "allocation %ld: %s", n, ra_status_name(o.status));
         cr_assert(!sized.in_pass, "allocation %ld", n);
-        cr_assert(memory.refused || (o.rounds == 8 && !parts), "%d rounds", o.rounds);
+        cr_assert(memory.refused || (o.rounds == 8 && o.groups == HEADS), "%d rounds", o.rounds);
+        refused += o.status != RA_OK;
     }
-    cr_assert_gt(n, 100, "%ld allocations", n);
+    cr_assert(n > 100 && refused > 50, "%ld allocations, %ld refused", n, refused);
     ring_job_free(&sized);
 }
 
@@ -433,7 +434,7 @@ Test(rounds, give_way_to_groups_that_share_keys_when_no_number_fits, .timeout = 
 static int32_t search(const ra_groups_found *found, int32_t most, int *tries_out)
 {
     ra_ring_config const c = {.heads = 8, .kv_heads = 2};
-    ra_rounds_search s = ra_rounds_search_begin(1);
+    ra_rounds_search s = ra_rounds_search_begin(1, 0);
     *tries_out = 0;
     for (bool again = true; again; ++*tries_out) {
         int32_t const more = s.rounds < most ? 2 * s.rounds : 0;
@@ -447,18 +448,23 @@ Test(rounds, are_the_first_that_send_nothing_twice_or_those_of_fewest_groups)
 {
     enum { NONE = RA_GROUPS_NONE };
     int tries;
-    cr_expect_eq(search((ra_groups_found[]){{2, 1, 2}}, 4, &tries), 1);
+    cr_expect_eq(search((ra_groups_found[]){{2, 1, 2, 0}}, 4, &tries), 1);
     cr_expect_eq(tries, 1);
-    cr_expect_eq(search((ra_groups_found[]){{8, 2, 8}, {4, 2, 4}, {2, 2, 2}}, 4, &tries), 4);
+    cr_expect_eq(search((ra_groups_found[]){{8, 2, 8, 0}, {4, 2, 4, 0}, {2, 2, 2, 0}}, 4, &tries),
+                 4);
     cr_expect_eq(tries, 3);
-    cr_expect_eq(search((ra_groups_found[]){{8, 2, 8}, {4, 2, 4}, {4, 4, 4}}, 4, &tries), 2);
+    cr_expect_eq(search((ra_groups_found[]){{8, 2, 8, 0}, {4, 2, 4, 0}, {4, 4, 4, 0}}, 4, &tries),
+                 2);
     cr_expect_eq(tries, 4, "planned again");
-    cr_expect_eq(search((ra_groups_found[]){{8, 4, 8}, {4, 4, 4}, {NONE, 8, 8}}, 4, &tries), 2);
+    cr_expect_eq(
+        search((ra_groups_found[]){{8, 4, 8, 0}, {4, 4, 4, 0}, {NONE, 8, 8, 9}}, 4, &tries), 2);
     cr_expect_eq(tries, 2, "no more rounds can do with fewer");
-    cr_expect_eq(search((ra_groups_found[]){{4, 4, 4}, {2, 2, 2}}, 4, &tries), 1);
-    cr_expect_eq(search((ra_groups_found[]){{NONE, 4, 8}, {NONE, NONE, 8}}, 4, &tries), 1);
+    cr_expect_eq(search((ra_groups_found[]){{4, 4, 4, 0}, {2, 2, 2, 0}}, 4, &tries), 1);
+    cr_expect_eq(search((ra_groups_found[]){{NONE, 4, 8, 9}, {NONE, NONE, 8, 9}}, 4, &tries), 1);
     cr_expect_eq(tries, 3);
-    cr_expect_eq(search((ra_groups_found[]){{NONE, NONE, 8}}, 4, &tries), 1);
+    cr_expect_eq(search((ra_groups_found[]){{NONE, 4, 8, 9}, {NONE, NONE, 8, 5}}, 4, &tries), 2);
+    cr_expect_eq(tries, 2, "lack least");
+    cr_expect_eq(search((ra_groups_found[]){{NONE, NONE, 8, 9}}, 4, &tries), 1);
     cr_expect_eq(tries, 1);
 }
 

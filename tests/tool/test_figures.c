@@ -30,7 +30,7 @@ static double longest(const char *job, int heads)
     return tokens;
 }
 
-/* With one head and as many parts and rounds as it takes, 0.90, plan searches for 10 s: that is
+/* With one head and as many parts and rounds as it takes, 0.915, plan searches for 25 s: that is
    left out. */
 Test(figures, ranks_between_hosts_hold_their_share_of_dense_attention_on_one)
 {
@@ -41,8 +41,8 @@ Test(figures, ranks_between_hosts_hold_their_share_of_dense_attention_on_one)
     } cases[] = {{1, "1", "1", 0.33},
                  {8, "8", "1", 0.80},
                  {32, "32", "1", 0.94},
-                 {8, "auto", "auto", 0.98},
-                 {32, "auto", "auto", 0.99}};
+                 {8, "auto", "auto", 0.986},
+                 {32, "auto", "auto", 0.996}};
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         char ring[256];
         if (RA_TEST_SANITIZED && cases[i].rounds[0] == 'a')

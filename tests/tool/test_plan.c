@@ -195,7 +195,7 @@ Test(plan, gives_a_limit_that_a_run_keeps_and_one_percent_less_refuses)
 Test(plan, gives_a_limit_that_chosen_head_groups_keep_with_verification)
 {
     static const char job[] =
-        ONE_ROUND "--set shape.seq=1500 --backward --verify --set ring.schedule=direct";
+        ONE_ROUND "--set shape.seq=4000 --backward --verify --set ring.schedule=direct";
     for (int ranks = 1; ranks <= 4; ranks += 3) {
         char line[1500];
         if (ranks > 1 && !command_has_mpi())
