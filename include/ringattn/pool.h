@@ -70,14 +70,14 @@ void ra_ledger_destroy(ra_ledger *ledger); /* NULL is fine */
  * Count `bytes` (>= 0) towards a category; thread-safe.
  *
  * @return RA_ERR_NO_MEMORY  the limit would be passed; the composition was logged as one line,
- *                           nothing was counted
+ *                           unless hushed, and nothing was counted
  */
 RA_CHECKED ra_status ra_ledger_charge(ra_ledger *ledger, ra_category category, int64_t bytes);
 /** Log that `who` refused `bytes` (0: it does not say how many) for `category`: one line, with what
     is held and what to do. */
 void ra_ledger_log_refusal(const ra_ledger *ledger, const char *who, ra_category category,
                            int64_t bytes);
-/** Refusals make no line until this is undone: whoever asks can do without; thread-safe. */
+/** Refusals make no such line until this is undone: whoever asks can do without; thread-safe. */
 void ra_ledger_hush(ra_ledger *ledger, bool hushed);
 /** Undo a charge of the same size; thread-safe. */
 void ra_ledger_release(ra_ledger *ledger, ra_category category, int64_t bytes);

@@ -2,6 +2,7 @@
 #include "internal.h"
 #include "ring/ring_internal.h"
 
+#include <math.h>
 #include <string.h>
 
 enum {
@@ -127,14 +128,11 @@ int64_t ra_head_group_rows(const ra_head_group *group, int64_t rows)
     return part_begin(rows, group->q_part + 1, group->q_parts) - ra_head_group_begin(group, rows);
 }
 
-int64_t ra_ring_more_map_bytes(const ra_pattern *pattern, const ra_ring_config *c, int32_t groups,
-                               int32_t plans, const ra_plan_bytes *whole, double stretch)
+int64_t ra_ring_more_map_bytes(const ra_ring_config *c, int32_t groups, int32_t plans,
+                               const ra_plan_bytes *whole, double stretch)
 {
-    enum { LAYER_BYTES = 32, ENDS_BYTES = 32 };
-    int64_t const layers = ra_pattern_layer_count(pattern), sets = plans / ra_ring_parts(c, groups);
-    int64_t const ends = whole->unit + whole->count * (ENDS_BYTES + layers * LAYER_BYTES);
-    return (int64_t)((stretch - 1) * (double)whole->maps) + (sets - 1) * whole->chunks +
-           (plans - 1) * ends;
+    int64_t const sets = plans / ra_ring_parts(c, groups);
+    return (int64_t)((stretch - 1) * (double)whole->maps) + (sets - 1) * whole->chunks;
 }
 
 ra_status ra_group_queries_init(const ra_layout *layout, const ra_head_group *group, ra_pool *pool,
@@ -227,26 +225,41 @@ bool ra_rounds_search_goes_on(ra_rounds_search *s, const ra_ring_config *c, ra_g
     return s->rounds != tried;
 }
 
+bool ra_ring_may_choose(const ra_ring_config *c, const ra_teams *teams)
+{
+    return c->head_groups == 0 || ra_plan_more_rounds(c, teams, 1) > 0;
+}
+
 ra_plans_search ra_plans_search_begin(void)
 {
     return (ra_plans_search){.stretch = 1, .tries = 1};
 }
 
 bool ra_plans_search_may_go_on(const ra_plans_search *s, const ra_ring_config *c,
-                               ra_groups_found found, int32_t rounds)
+                               const ra_teams *teams, ra_groups_found found, int32_t rounds)
 {
-    enum { TRIES_MAX = 4 };
-    bool const others = c->rounds == 0 && (s->failed & rounds) == 0;
-    return s->tries < TRIES_MAX && (found.fit != RA_GROUPS_NONE || others);
+    enum { TRIES_MAX = 6 };
+    bool const others = ra_plan_more_rounds(c, teams, 1) > 0 && (s->failed & rounds) == 0;
+    return s->tries < TRIES_MAX && ra_ring_may_choose(c, teams) &&
+           (found.fit != RA_GROUPS_NONE || others);
 }
 
-void ra_plans_search_go_on(ra_plans_search *s, ra_groups_found found, int32_t rounds)
+bool ra_plans_search_returns(const ra_plans_search *s, ra_groups_found found, int32_t rounds)
+{
+    return found.fit == RA_GROUPS_NONE && s->best.groups != 0 &&
+           ((s->failed & rounds) != 0 || s->best.lack_bytes < found.lack_bytes);
+}
+
+void ra_plans_search_go_on(ra_plans_search *s, ra_groups_found found, ra_plans_choice tried,
+                           int64_t permille)
 {
     ++s->tries;
-    if (found.fit != RA_GROUPS_NONE)
-        s->stretch *= 2;
+    if (s->best.groups == 0 || tried.lack_bytes < s->best.lack_bytes)
+        s->best = tried;
+    if (found.fit == RA_GROUPS_NONE)
+        s->failed |= tried.rounds;
     else
-        s->failed |= rounds;
+        s->stretch = fmax(1.1 * s->stretch, 1e-3 * (double)permille);
 }
 
 /* Most groups of which each has work enough. */

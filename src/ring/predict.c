@@ -95,19 +95,24 @@ static int64_t plan_array_bytes(const ra_predict_job *job, int32_t groups)
     return ra_predict_round_host(job, plans * (int64_t)sizeof(ra_plan));
 }
 
-/* What is left when the ring chooses groups and rounds: it has rows, one plan and keys, not yet
+/* What is left beside plans when the ring chooses groups and rounds: it has rows and keys, not yet
    tensors. */
+static int64_t room_beside(const ra_predict_job *job, const ra_predict_bytes *held, int rank)
+{
+    int64_t const taken = job->request->on_device
+                              ? job->request->context_bytes + held->map_copies
+                              : ra_predict_ground_bytes(job) + held->plans + held->maps +
+                                    held->cached + ra_predict_round(job, job->request->pair_bytes);
+    return job->request->memory_bytes - taken -
+           ra_predict_round(job, job->request->workspace_bytes) -
+           ra_predict_tensors_room(job, rank);
+}
+
 static int64_t room_of(const ra_predict_job *job, const ra_predict_plan *plan, int rank)
 {
     ra_predict_bytes held = {0};
     ra_predict_add_plan(job, plan, rank, true, &held);
-    int64_t const taken = job->request->on_device
-                              ? job->request->context_bytes + held.map_copies
-                              : ra_predict_ground_bytes(job) + held.plans + held.maps +
-                                    held.cached + ra_predict_round(job, job->request->pair_bytes);
-    return job->request->memory_bytes - taken -
-           ra_predict_round(job, job->request->workspace_bytes) -
-           ra_predict_tensors_room(job, rank);
+    return room_beside(job, &held, rank);
 }
 
 /* A rank's plan of all heads and queries, as it looks for groups. */
@@ -196,7 +201,7 @@ static ra_status make_plans(ra_predict_job *job, const ra_plans_search *by, ra_p
         ra_predict_free_plans(job, *plans);
         *plans = NULL;
         job->sampled = sampled;
-        job->tried_others = true;
+        job->tried_rounds = true;
         set_rounds(job, search.rounds, ra_schedule_of_rounds(first, search.rounds));
     }
 }
@@ -264,25 +269,86 @@ static ra_status make_totals(ra_predict_job *job, const ra_predict_plan *plans,
     return status;
 }
 
+/* Go back to what was tried, which lacks less than all that is left. */
+static ra_status return_to(ra_predict_job *job, ra_plans_choice best, ra_schedule first,
+                           ra_predict_plan **plans)
+{
+    ra_predict_free_plans(job, *plans);
+    *plans = NULL;
+    job->groups = best.groups;
+    set_rounds(job, best.rounds, ra_schedule_of_rounds(first, best.rounds));
+    ra_status const status = ra_predict_take(plans, job->followed_count, sizeof(**plans));
+    return status == RA_OK
+               ? ra_predict_plans(job, (ra_heads){0, 1, job->request->ring.heads}, *plans)
+               : status;
+}
+
+/* As the ring measures several plans, or is refused them. */
+static ra_plans_choice measure_splits(const ra_predict_job *job, double stretch,
+                                      const ra_predict_plan *plans, const ra_predict_bytes *totals,
+                                      int64_t *permille_out)
+{
+    ra_plans_choice tried = {job->groups, job->rounds, INT64_MIN};
+    bool refused = false;
+    *permille_out = 0;
+    for (int i = 0; i < job->followed_count; ++i) {
+        int const rank = job->followed[i];
+        int64_t buffers;
+        int64_t const needed = ra_predict_group_bytes(job, rank, &totals[i], &buffers);
+        int64_t const room = room_beside(job, &totals[i], rank);
+        int64_t const whole = ra_max_i64(1, ra_predict_read_maps(job, &plans[i]));
+        refused = refused || room + ra_predict_tensors_room(job, rank) < 0;
+        tried.lack_bytes = ra_max_i64(tried.lack_bytes, needed - room);
+        *permille_out = ra_max_i64(*permille_out, 1000 * totals[i].read_maps / whole);
+    }
+    if (refused) {
+        tried.lack_bytes = INT64_MAX;
+        *permille_out = (int64_t)(2000 * stretch);
+    }
+    return tried;
+}
+
 /* Totals with the plans that an estimate chooses; *again_out: they do not fit, but others may. */
 static ra_status try_plans(ra_predict_job *job, ra_plans_search *search, ra_predict_plan **plans,
                            ra_predict_bytes *totals, ra_predict_times *times, bool *again_out)
 {
+    ra_schedule const schedule = job->schedule;
     ra_groups_found found;
+    int64_t permille;
+    *again_out = false;
     ra_status status = make_plans(job, search, plans, &found);
+    if (status != RA_OK)
+        return status;
+    bool const limited = job->request->memory_bytes != INT64_MAX;
+    bool const goes_on = limited && ra_plans_search_may_go_on(search, &job->request->ring,
+                                                              &job->teams, found, job->rounds);
+    if (limited && !goes_on && ra_plans_search_returns(search, found, job->rounds))
+        status = return_to(job, search->best, schedule, plans);
     if (status == RA_OK)
         status = ra_predict_begin_times(job, times);
     if (status == RA_OK)
         status = make_totals(job, *plans, totals, times);
-    bool lacks = false;
-    for (int i = 0; i < job->followed_count && status == RA_OK; ++i)
-        lacks = lacks || ra_predict_total(job, &totals[i], job->followed[i]).total_bytes >
-                             job->request->memory_bytes;
-    *again_out = lacks && ra_predict_plan_count(job, job->groups) > 1 &&
-                 ra_plans_search_may_go_on(search, &job->request->ring, found, job->rounds);
+    if (status != RA_OK || !goes_on || ra_predict_plan_count(job, job->groups) == 1)
+        return status;
+    ra_plans_choice const tried = measure_splits(job, search->stretch, *plans, totals, &permille);
+    *again_out = tried.lack_bytes > 0;
     if (*again_out)
-        ra_plans_search_go_on(search, found, job->rounds);
+        ra_plans_search_go_on(search, found, tried, permille);
     return status;
+}
+
+/* Everything that a try has made or counted; the next begins as the first did. */
+static void forget_try(ra_predict_job *job, ra_predict_plan **plans, ra_predict_bytes **totals,
+                       ra_predict_times *times)
+{
+    ra_predict_free_plans(job, *plans);
+    ra_predict_free_times(times);
+    free(*totals);
+    *plans = NULL;
+    *totals = NULL;
+    job->tried_plans = true;
+    job->has_crossed = false;
+    job->crossed_bytes = job->crossed_network_bytes = 0;
 }
 
 /* As try_plans, until they fit or no others may. */
@@ -293,26 +359,17 @@ static ra_status settle_plans(ra_predict_job *job, ra_predict_plan **plans,
     int32_t const rounds = job->rounds;
     bool const sampled = job->sampled;
     ra_plans_search search = ra_plans_search_begin();
-    bool again = true;
-    ra_status status = RA_OK;
-    while (again && status == RA_OK) {
-        if (search.tries > 1) {
-            ra_predict_free_plans(job, *plans);
-            ra_predict_free_times(times);
-            free(*totals);
-            *plans = NULL;
-            *totals = NULL;
-            job->sampled = sampled;
-            job->tried_others = true;
-            job->has_crossed = false;
-            job->crossed_bytes = job->crossed_network_bytes = 0;
-            set_rounds(job, rounds, schedule);
-        }
-        status = ra_predict_take(totals, job->followed_count, sizeof(**totals));
+    for (;;) {
+        bool again = false;
+        ra_status status = ra_predict_take(totals, job->followed_count, sizeof(**totals));
         if (status == RA_OK)
             status = try_plans(job, &search, plans, *totals, times, &again);
+        if (status != RA_OK || !again)
+            return status;
+        forget_try(job, plans, totals, times);
+        job->sampled = sampled;
+        set_rounds(job, rounds, schedule);
     }
-    return status;
 }
 
 /* ---- the whole ------------------------------------------------------------------------------- */
@@ -474,8 +531,8 @@ ra_status ra_predict(const ra_predict_request *request, ra_prediction *predictio
     ra_ledger_destroy(job.ledger);
     out.work = ra_predict_work(request);
     out.may_keep_idle = request->pool != RA_POOL_OFF;
-    out.exact = out.exact && out.counted && !out.may_keep_idle &&
-                !(job.tried_others && request->cache != RA_CACHE_OFF);
+    out.exact = out.exact && out.counted && !out.may_keep_idle && !job.tried_plans &&
+                !(job.tried_rounds && request->cache != RA_CACHE_OFF);
     if (status == RA_OK)
         *prediction_out = out;
     return status;

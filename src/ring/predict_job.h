@@ -52,7 +52,6 @@ typedef struct ra_map_size {
 typedef struct ra_map_sum {
     int64_t bytes, kept_bytes, count; /* of those with keys: as the pool and the cache round them */
     int64_t copy_bytes;               /* on a GPU, of all */
-    int64_t unit_bytes;               /* by which a byte more of each may round, of all */
     int64_t empty_bytes, empty_kept_bytes, empty_count; /* bytes: of one */
 } ra_map_sum;
 
@@ -113,7 +112,8 @@ typedef struct ra_predict_job {
     ra_teams teams;
     int step_count;
     int32_t groups, rounds;
-    bool tried_others; /* rounds or groups, whose maps a pattern cache may still keep */
+    bool tried_rounds; /* others than these, whose maps a pattern cache may still keep */
+    bool tried_plans;  /* others than these, which may have taken more before they were refused */
     double looks;      /* at slices, the least that plans of so many rounds take */
 
     int followed[RA_PREDICT_RANKS_ALL]; /* ranks, ascending */
@@ -256,6 +256,8 @@ void ra_predict_add_map(const ra_predict_job *job, const ra_map_size *map, ra_ma
 /* Estimate of what plans of so many groups take beyond the plan of all heads and queries. */
 int64_t ra_predict_more_plans_bytes(const ra_predict_job *job, const ra_predict_plan *plan,
                                     int rank, int32_t groups, double stretch);
+/* Bytes of a plan's maps where kernels read them. */
+int64_t ra_predict_read_maps(const ra_predict_job *job, const ra_predict_plan *plan);
 int32_t ra_predict_plan_count(const ra_predict_job *job, int32_t groups);
 /* Whether every rank needs every row of every other. */
 RA_CHECKED ra_status ra_predict_is_full(ra_predict_job *job, bool *full_out);
@@ -282,6 +284,7 @@ typedef struct ra_predict_bytes {
     int64_t grad_scores;                       /* of the groups so far */
     int64_t plans, maps, cached, cached_count; /* category tilemap, and pattern_cache */
     int64_t map_copies;                        /* on a GPU */
+    int64_t read_maps;                         /* where kernels read them, in a cache or not */
     int64_t map_arrays;
     double sent_bytes, pairs;
 } ra_predict_bytes;

@@ -69,7 +69,6 @@ void ra_predict_add_map(const ra_predict_job *job, const ra_map_size *map, ra_ma
         ra_predict_round_host(job, map->bytes) + ra_predict_round_host(job, map->mask_bytes);
     int64_t const copied = ra_predict_round(job, map->bytes + map->mask_bytes);
     sum->copy_bytes += copied;
-    sum->unit_bytes += ra_predict_round(job, copied + 1) - copied;
     if (map->is_empty) {
         sum->empty_bytes = bytes;
         sum->empty_kept_bytes = map->kept_bytes;
@@ -86,13 +85,28 @@ static void add_sum(const ra_map_sum *from, ra_map_sum *to)
     to->bytes += from->bytes;
     to->kept_bytes += from->kept_bytes;
     to->copy_bytes += from->copy_bytes;
-    to->unit_bytes += from->unit_bytes;
     to->count += from->count;
     to->empty_count += from->empty_count;
     if (from->empty_count > 0) {
         to->empty_bytes = from->empty_bytes;
         to->empty_kept_bytes = from->empty_kept_bytes;
     }
+}
+
+static ra_map_sum maps_of(const ra_predict_job *job, const ra_predict_plan *plan)
+{
+    ra_map_sum sum = {0};
+    for (int s = 0; s < job->step_count; ++s) {
+        ra_predict_add_map(job, &plan->steps[s].map, &sum);
+        add_sum(&plan->steps[s].part_maps, &sum);
+    }
+    return sum;
+}
+
+static int64_t read_bytes(const ra_predict_job *job, const ra_map_sum *sum)
+{
+    return job->request->on_device ? sum->copy_bytes
+                                   : sum->bytes + sum->empty_count * sum->empty_bytes;
 }
 
 /* A lazy cache keeps what is requested twice; within one job, only maps without keys are. */
@@ -123,22 +137,25 @@ static int64_t steps_bytes(const ra_predict_job *job, int rank)
 void ra_predict_add_plan(const ra_predict_job *job, const ra_predict_plan *plan, int rank,
                          bool stays, ra_predict_bytes *b)
 {
-    ra_map_sum sum = {0};
+    ra_map_sum const sum = maps_of(job, plan);
     if (stays) {
         b->plans += steps_bytes(job, rank);
         ra_predict_add_chunk_steps(job, plan, b);
     }
-    for (int s = 0; s < job->step_count; ++s) {
+    for (int s = 0; s < job->step_count && stays; ++s) {
         const ra_predict_step *step = &plan->steps[s];
-        ra_predict_add_map(job, &step->map, &sum);
-        add_sum(&step->part_maps, &sum);
-        if (!stays)
-            continue;
         b->plans += ra_predict_round_host(job, step->sent_pieces * (int64_t)sizeof(ra_row_piece));
         b->map_arrays += step->map.bytes + step->map.mask_bytes;
         b->pairs += step->map.pairs;
     }
     place_maps(job, &sum, stays, b);
+    b->read_maps += stays ? read_bytes(job, &sum) : 0;
+}
+
+int64_t ra_predict_read_maps(const ra_predict_job *job, const ra_predict_plan *plan)
+{
+    ra_map_sum const sum = maps_of(job, plan);
+    return read_bytes(job, &sum);
 }
 
 int64_t ra_predict_more_plans_bytes(const ra_predict_job *job, const ra_predict_plan *plan,
@@ -146,25 +163,14 @@ int64_t ra_predict_more_plans_bytes(const ra_predict_job *job, const ra_predict_
 {
     int32_t const count = ra_predict_plan_count(job, groups);
     ra_predict_bytes one = {0}, steps = {0};
-    ra_map_sum maps = {0};
     if (count == 1)
         return 0;
     ra_predict_add_plan(job, plan, rank, true, &one);
-    for (int s = 0; s < job->step_count; ++s) {
-        ra_predict_add_map(job, &plan->steps[s].map, &maps);
-        add_sum(&plan->steps[s].part_maps, &maps);
-    }
     ra_predict_add_chunk_steps(job, plan, &steps);
     bool const device = job->request->on_device;
-    int64_t const chunks = device ? steps.map_copies : steps.plans;
-    ra_plan_bytes const whole = {
-        .maps = device ? one.map_copies - chunks : one.maps + one.cached,
-        .chunks = chunks,
-        .count = maps.count + maps.empty_count + (chunks > 0),
-        .unit = maps.unit_bytes + (chunks > 0 ? ra_predict_round(job, chunks + 1) - chunks : 0)};
-    int64_t const each = device ? 0 : one.plans - chunks;
-    return ra_ring_more_map_bytes(job->pattern, &job->request->ring, groups, count, &whole,
-                                  stretch) +
+    ra_plan_bytes const whole = {one.read_maps, device ? steps.map_copies : steps.plans};
+    int64_t const each = device ? 0 : one.plans - whole.chunks;
+    return ra_ring_more_map_bytes(&job->request->ring, groups, count, &whole, stretch) +
            (count - 1) * each;
 }
 

@@ -281,22 +281,19 @@ int32_t ra_ring_most_groups(const ra_ring_config *config, int ranks, int32_t til
  */
 int32_t ra_ring_fewest_groups(const ra_ring_config *config, const ra_pattern *pattern, int ranks,
                               int teams);
-/* What kernels read of a plan. */
+/* What kernels read of a plan: bytes of its maps, and of the list of their chunks' steps. */
 typedef struct ra_plan_bytes {
-    int64_t maps, chunks; /* bytes of its maps, and of the list of their chunks' steps */
-    int64_t count;        /* of both */
-    int64_t unit;         /* what a byte more of each would take, summed */
+    int64_t maps, chunks;
 } ra_plan_bytes;
 
 /*
- * Estimate of what plans of so many groups take beyond that of all heads and all queries. Every map
- * has an end and is rounded, and each set of parts has all chunks. Maps together take at least what
- * those of the one plan do; more where a layer's heads are in several groups, and where parts need
- * other keys in a round than all queries do. How much more is seen when they are there.
+ * Estimate of what plans of so many groups take beyond that of all heads and all queries. Each set
+ * of parts has all chunks. Maps together take at least what those of the one plan do; more where a
+ * layer's heads are in several groups, where parts need other keys in a round than all queries do,
+ * and where each is rounded. How much more, `stretch`, is seen when they are there.
  */
-int64_t ra_ring_more_map_bytes(const ra_pattern *pattern, const ra_ring_config *config,
-                               int32_t groups, int32_t plans, const ra_plan_bytes *whole,
-                               double stretch);
+int64_t ra_ring_more_map_bytes(const ra_ring_config *config, int32_t groups, int32_t plans,
+                               const ra_plan_bytes *whole, double stretch);
 ra_head_group ra_ring_group(const ra_ring *ring, int32_t group);
 const ra_plan *ra_ring_plan(const ra_ring *ring, int32_t group);
 ra_kernel_shape ra_ring_shape(const ra_ring *ring, const ra_head_group *group);
@@ -332,7 +329,8 @@ typedef struct ra_groups_found {
     int32_t fit;   /* that are taken as they fit: the fewest, or those that send less; or NONE */
     int32_t could; /* the fewest that would without what more rounds make smaller, or NONE */
     int32_t least; /* `fit`, or, if none, those of kv_heads and more that need least */
-    int64_t lack_bytes; /* of those that are taken, on the rank that lacks most; 0: they fit */
+    int64_t
+        lack_bytes; /* of those that are taken, on the rank that lacks most; set for all ranks */
 } ra_groups_found;
 
 static inline int32_t ra_groups_taken(ra_groups_found found)
@@ -354,7 +352,7 @@ ra_groups_found ra_ring_find_groups(const ra_ring_config *config, ra_group_bytes
  */
 typedef struct ra_rounds_search {
     int32_t rounds; /* to plan now */
-    int32_t failed; /* a sum of numbers of rounds; see ra_plans_search */
+    int32_t failed; /* bits: powers of two that are not taken where nothing fits */
     int32_t best_groups, best_rounds;
     int64_t least_lack_bytes;
     bool is_last;
@@ -364,21 +362,36 @@ ra_rounds_search ra_rounds_search_begin(int32_t rounds, int32_t failed);
 /* With what was found in these rounds, and the number after them or 0: whether to plan again. */
 bool ra_rounds_search_goes_on(ra_rounds_search *search, const ra_ring_config *config,
                               ra_groups_found found, int32_t more);
+/* Whether groups or rounds are auto's, and there is a choice. */
+bool ra_ring_may_choose(const ra_ring_config *config, const ra_teams *teams);
+
 /*
- * Several plans are chosen by an estimate. If they turn out not to fit, the search for rounds and
- * groups begins anew: with the estimate stretched, or, where nothing fits by it, without the rounds
- * that lacked least.
+ * Several plans are chosen by an estimate: of their maps a low one, `stretch` times those of the
+ * one plan. If they do not fit once they are made, the search for rounds and groups begins anew
+ * with what they took. Where nothing fits by the estimate, rounds are tried from those that lack
+ * least on; in the end, what lacked least of all that was tried is taken.
  */
+typedef struct ra_plans_choice {
+    int32_t groups, rounds;
+    int64_t lack_bytes;
+} ra_plans_choice;
+
 typedef struct ra_plans_search {
     double stretch;
-    int32_t failed, tries;
+    int32_t failed; /* as in a search of rounds */
+    int32_t tries;
+    ra_plans_choice best; /* of those that were tried; groups 0: none */
 } ra_plans_search;
 
 ra_plans_search ra_plans_search_begin(void);
-/* Whether there is another try if what was found for so many rounds does not fit; then begin it. */
+/* Whether others may be tried if the plans of what was found for so many rounds do not fit. */
 bool ra_plans_search_may_go_on(const ra_plans_search *search, const ra_ring_config *config,
-                               ra_groups_found found, int32_t rounds);
-void ra_plans_search_go_on(ra_plans_search *search, ra_groups_found found, int32_t rounds);
+                               const ra_teams *teams, ra_groups_found found, int32_t rounds);
+/* If not: whether to end with the best that was tried rather. */
+bool ra_plans_search_returns(const ra_plans_search *search, ra_groups_found found, int32_t rounds);
+/* They lack so much, and their maps are so many thousandths of those of the one plan. */
+void ra_plans_search_go_on(ra_plans_search *search, ra_groups_found found, ra_plans_choice tried,
+                           int64_t permille);
 
 /* Auto may have chosen schedule ring, which has one round. */
 static inline ra_schedule ra_schedule_of_rounds(ra_schedule chosen, int32_t rounds)

@@ -149,7 +149,7 @@ int64_t ra_ring_group_bytes(const ra_ring *ring, const ra_plan *plan, int32_t gr
 ra_status ra_ring_read_room(ra_ring *ring, int64_t *bytes_out)
 {
     int64_t available = INT64_MAX;
-    if (ring->config.head_groups == 0 || ra_plan_more_rounds(&ring->config, &ring->teams, 1) > 0) {
+    if (ra_ring_may_choose(&ring->config, &ring->teams)) {
         ra_status const status = ra_ring_agree(ring, ra_pool_available(ring->pool, &available));
         if (status != RA_OK)
             return status;

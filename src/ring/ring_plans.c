@@ -94,36 +94,22 @@ static int64_t more_plan_bytes(const ra_ring *ring, int32_t count, const ra_plan
                      (size_t)(count - 1) * one);
 }
 
-static void add_bytes(const ra_ring *ring, size_t bytes, int64_t *sum, ra_plan_bytes *whole)
+static ra_plan_bytes bytes_of(const ra_ring *ring, const ra_plan *plan)
 {
-    size_t const taken = ra_pool_round(ring->pool, bytes);
-    *sum += (int64_t)taken;
-    whole->unit += (int64_t)(ra_pool_round(ring->pool, taken + 1) - taken);
-    ++whole->count;
-}
-
-/* Likewise of maps and steps of chunks, where kernels read them. */
-static int64_t more_map_bytes(const ra_ring *ring, int32_t groups, int32_t count,
-                              const ra_plan *plan, double stretch)
-{
-    ra_plan_bytes whole = {0};
+    ra_plan_bytes bytes = {.chunks = (int64_t)ra_pool_round(ring->pool, plan->chunk_steps.bytes)};
     const ra_tilemap *map;
-    if (count == 1)
-        return 0;
-    if (plan->chunk_steps.bytes > 0)
-        add_bytes(ring, plan->chunk_steps.bytes, &whole.chunks, &whole);
     for (int s = 0; s < plan->step_count; ++s)
         for (int i = 0; (map = map_of(plan, s, i)) != NULL; ++i)
-            if (map->layers != NULL)
-                add_bytes(ring, (size_t)map->bytes, &whole.maps, &whole);
-    return ra_ring_more_map_bytes(ring->pattern, &ring->config, groups, count, &whole, stretch);
+            bytes.maps += (int64_t)ra_pool_round(ring->pool, (size_t)map->bytes);
+    return bytes;
 }
 
 /* A ring with a plan of all heads and queries, as it looks for groups. */
 typedef struct whole_plan {
     const ra_ring *ring;
     const ra_plan *plan;
-    double stretch; /* of the estimate of others */
+    ra_plan_bytes bytes;
+    double stretch;
 } whole_plan;
 
 /* Beside that plan. If it serves all groups this is exact, else an estimate. *buffers_out: the part
@@ -133,8 +119,10 @@ static int64_t needed_bytes(const void *context, int32_t groups, int64_t *buffer
     const whole_plan *whole = context;
     const ra_ring *ring = whole->ring;
     int32_t const count = plans_for(ring, groups);
-    return ra_ring_group_bytes(ring, whole->plan, groups, buffers_out) +
-           more_map_bytes(ring, groups, count, whole->plan, whole->stretch) +
+    int64_t const maps = count > 1 ? ra_ring_more_map_bytes(&ring->config, groups, count,
+                                                            &whole->bytes, whole->stretch)
+                                   : 0;
+    return ra_ring_group_bytes(ring, whole->plan, groups, buffers_out) + maps +
            (ring->host_pool == ring->pool ? more_plan_bytes(ring, count, whole->plan) : 0);
 }
 
@@ -142,7 +130,7 @@ static int64_t needed_bytes(const void *context, int32_t groups, int64_t *buffer
 static ra_status make_whole(ra_ring *ring, double stretch, ra_plan *plan_out,
                             ra_groups_found *found_out)
 {
-    whole_plan const whole = {ring, plan_out, stretch};
+    whole_plan whole = {.ring = ring, .plan = plan_out, .stretch = stretch};
     ra_heads const all = {0, 1, ring->config.heads};
     int32_t const fewest = ra_ring_fewest_groups(&ring->config, ring->pattern,
                                                  ra_comm_size(ring->comm), ring->teams.count);
@@ -152,8 +140,10 @@ static ra_status make_whole(ra_ring *ring, double stretch, ra_plan *plan_out,
     ra_status status = ra_ring_agree(ring, mine);
     if (status == RA_OK)
         status = ra_ring_read_room(ring, &room);
-    if (status == RA_OK)
+    if (status == RA_OK) {
+        whole.bytes = bytes_of(ring, plan_out);
         status = ra_ring_settle_groups(ring, needed_bytes, &whole, room, fewest, found_out);
+    }
     if (status != RA_OK && mine == RA_OK)
         ra_ring_give_plan(ring, plan_out);
     return status;
@@ -171,11 +161,12 @@ static ra_status settle_rounds(ra_ring *ring, const ra_plans_search *by, ra_plan
                                ra_groups_found *found_out)
 {
     ra_schedule const first = ring->schedule;
+    bool made = false; /* a plan of fewer rounds */
     ra_rounds_search search = ra_rounds_search_begin(ring->rounds, by->failed);
     for (;;) {
         ra_groups_found const none = {RA_GROUPS_NONE, RA_GROUPS_NONE, 0, INT64_MAX};
         /* No room for the maps of so many rounds loses nothing where those of fewer were made. */
-        bool const may_return = search.best_rounds != 0 && !search.is_last;
+        bool const may_return = made && !search.is_last;
         *found_out = none;
         hush_refusals(ring, may_return);
         ra_status const status = make_whole(ring, by->stretch, plan_out, found_out);
@@ -185,6 +176,7 @@ static ra_status settle_rounds(ra_ring *ring, const ra_plans_search *by, ra_plan
         if ((status != RA_OK && !returns) ||
             !ra_rounds_search_goes_on(&search, &ring->config, *found_out, more))
             return status;
+        made = true;
         if (status == RA_OK)
             ra_ring_give_plan(ring, plan_out);
         ring->rounds = search.rounds;
@@ -228,56 +220,89 @@ static ra_status make_split(ra_ring *ring, int32_t number)
     return status;
 }
 
-/* All of several plans. *lacks_out: whether some rank has no room for them and what passes take;
-   collective. */
-static ra_status make_splits(ra_ring *ring, int32_t count, bool *lacks_out)
+/* All of several plans. */
+static ra_status make_splits(ra_ring *ring, int32_t count)
 {
-    int64_t room, lacks;
     ra_status status = take_plans(ring, count);
     for (int32_t i = 0; i < count && status == RA_OK; ++i)
         status = make_split(ring, i);
-    status = ra_ring_agree(ring, status);
-    *lacks_out = status == RA_ERR_NO_MEMORY && ring->failed_together;
-    if (status == RA_OK)
-        status = ra_ring_read_room(ring, &room);
+    return ra_ring_agree(ring, status);
+}
+
+/* What the rank that has least room for passes beside them lacks, and how many thousandths their
+   maps are, at most, of those of the one plan. */
+static ra_status measure_splits(ra_ring *ring, int64_t whole_maps, int64_t *lack_out,
+                                int64_t *permille_out)
+{
+    int64_t room, maps = 0;
+    ra_status status = ra_ring_read_room(ring, &room);
     if (status != RA_OK)
         return status;
-    lacks = ra_ring_pass_bytes(ring) > room;
-    status = ra_comm_reduce_i64(ring->comm, "room beside plans", RA_MAX, &lacks, 1);
-    *lacks_out = status == RA_OK && lacks != 0;
+    for (int32_t i = 0; i < ring->plan_count; ++i)
+        maps += bytes_of(ring, &ring->plans[i]).maps;
+    int64_t numbers[] = {ra_ring_pass_bytes(ring) - room, 1000 * maps / ra_max_i64(1, whole_maps)};
+    status = ra_comm_reduce_i64(ring->comm, "room beside plans", RA_MAX, numbers, 2);
+    *lack_out = numbers[0];
+    *permille_out = numbers[1];
     return status;
 }
 
-/* Plans of all groups as an estimate chooses them; *again_out: they do not fit, but others may. */
-static ra_status try_plans(ra_ring *ring, ra_plans_search *search, bool *again_out)
+/* Make several plans that may turn out not to fit; then *again_out, and they are given back. */
+static ra_status try_splits(ra_ring *ring, int32_t count, int64_t whole_maps, ra_groups_found found,
+                            ra_plans_search *search, bool *again_out)
 {
-    ra_groups_found found;
-    ra_plan whole;
-    bool lacks = false;
-    *again_out = false;
-    ra_status status = settle_rounds(ring, search, &whole, &found);
-    if (status != RA_OK)
-        return status;
-    int32_t const count = plans_for(ring, ring->group_count);
-    if (count == 1) {
-        status = take_plans(ring, 1);
-        if (status == RA_OK)
-            ring->plans[0] = whole;
-        else
-            ra_ring_give_plan(ring, &whole);
-        return status;
-    }
-    ra_ring_give_plan(ring, &whole);
-    bool const may_go_on = ra_plans_search_may_go_on(search, &ring->config, found, ring->rounds);
-    hush_refusals(ring, may_go_on);
-    status = make_splits(ring, count, &lacks);
+    ra_plans_choice tried = {ring->group_count, ring->rounds, INT64_MAX};
+    int64_t permille = (int64_t)(2000 * search->stretch); /* if there is no room for the maps */
+    hush_refusals(ring, true);
+    ra_status status = make_splits(ring, count);
     hush_refusals(ring, false);
-    if (!may_go_on || !lacks)
+    bool const refused = status == RA_ERR_NO_MEMORY && ring->failed_together;
+    if (status == RA_OK)
+        status = measure_splits(ring, whole_maps, &tried.lack_bytes, &permille);
+    *again_out = refused || (status == RA_OK && tried.lack_bytes > 0);
+    if (!*again_out)
         return status;
     ra_ring_give_plans(ring);
-    ra_plans_search_go_on(search, found, ring->rounds);
-    *again_out = true;
+    ra_plans_search_go_on(search, found, tried, permille);
     return RA_OK;
+}
+
+static ra_status keep_whole(ra_ring *ring, ra_plan *whole)
+{
+    ra_status const status = take_plans(ring, 1);
+    if (status == RA_OK)
+        ring->plans[0] = *whole;
+    else
+        ra_ring_give_plan(ring, whole);
+    return status;
+}
+
+/* Plans of all groups as an estimate chooses them; *again_out: they did not fit. */
+static ra_status try_plans(ra_ring *ring, ra_plans_search *search, bool *again_out)
+{
+    ra_schedule const schedule = ring->schedule;
+    ra_groups_found found;
+    ra_plan whole;
+    *again_out = false;
+    ra_status const status = settle_rounds(ring, search, &whole, &found);
+    if (status != RA_OK)
+        return status;
+    bool const goes_on =
+        ra_plans_search_may_go_on(search, &ring->config, &ring->teams, found, ring->rounds);
+    bool const returns = !goes_on && ra_plans_search_returns(search, found, ring->rounds);
+    int32_t count = plans_for(ring, ring->group_count);
+    if (count == 1 && !returns)
+        return keep_whole(ring, &whole);
+    int64_t const maps = bytes_of(ring, &whole).maps;
+    ra_ring_give_plan(ring, &whole);
+    if (returns) {
+        ring->group_count = search->best.groups;
+        ring->rounds = search->best.rounds;
+        ring->schedule = ra_schedule_of_rounds(schedule, ring->rounds);
+        count = plans_for(ring, ring->group_count);
+    }
+    return goes_on ? try_splits(ring, count, maps, found, search, again_out)
+                   : make_splits(ring, count);
 }
 
 ra_status ra_ring_make_plans(ra_ring *ring)

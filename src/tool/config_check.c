@@ -63,13 +63,14 @@ static ra_status groups_check(const ra_config *config)
     if (ra_config_linear(config) != RA_LINEAR_NONE || groups <= keys ||
         (groups % unit == 0 && groups <= most))
         return RA_OK;
-    if (keys != heads)
+    int32_t const plain = keys == 1 ? heads : keys; /* all up to it are multiples */
+    if (plain != heads)
         snprintf(to_heads, sizeof(to_heads), ", or a multiple of that up to %d", heads);
     if (!standard)
         snprintf(beyond, sizeof(beyond), ", or a multiple of %d up to %d", heads, most);
     return ra_config_refuse(config, "ring.head_groups",
                             "%d groups of %d head%s, %d for keys and values: must be 1 to %d%s%s",
-                            groups, heads, ra_plural(heads), keys, keys, to_heads, beyond);
+                            groups, heads, ra_plural(heads), keys, plain, to_heads, beyond);
 }
 
 static ra_status heads_check(const ra_config *config)

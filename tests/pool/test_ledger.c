@@ -177,6 +177,21 @@ Test(ledger, remembers_the_composition_of_the_highest_moment)
     ra_ledger_destroy(ledger);
 }
 
+Test(ledger, says_nothing_of_refusals_while_it_is_hushed)
+{
+    captured_log said;
+    ra_ledger *ledger;
+    cr_assert_eq(ra_ledger_create(100, &ledger), RA_OK);
+    captured_log_begin(&said);
+    ra_ledger_hush(ledger, true);
+    cr_expect_eq(ra_ledger_charge(ledger, RA_MEM_IO, 101), RA_ERR_NO_MEMORY);
+    cr_expect_eq(said.count, 0, "%s", said.line);
+    ra_ledger_hush(ledger, false);
+    cr_expect_eq(ra_ledger_charge(ledger, RA_MEM_IO, 101), RA_ERR_NO_MEMORY);
+    cr_expect_eq(said.errors, 1);
+    ra_ledger_destroy(ledger);
+}
+
 Test(ledger, grants_the_limit_to_the_last_byte_and_not_one_more)
 {
     ra_ledger *ledger;

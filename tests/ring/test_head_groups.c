@@ -355,7 +355,7 @@ Test(head_groups, of_parts_send_what_their_queries_need)
 }
 
 /* One head, whose every row has sums: between the peaks of whole queries and of most parts auto
-   finds parts that fit, but where these are within the bound of what maps may take. */
+   finds parts that fit. */
 static void check_parts(peak_function *peak_of, ra_schedule schedule, bool backward)
 {
     enum { LIMITS = 12, MOST = 16, TOKENS = MOST * RANKS * 256 };
@@ -380,7 +380,7 @@ static void check_parts(peak_function *peak_of, ra_schedule schedule, bool backw
 }
 
 /* Chunks of 3 tiles, or 8, that parts of 16K rows cut, and of one, but with records and ends of
-   maps that are large beside what parts save: just below what some parts take, more of them fit. */
+   maps that are large beside what parts save: just below what some parts take, others fit. */
 static void check_ends_of_parts(peak_function *peak_of, int64_t rate)
 {
     enum { MOST = 4 };

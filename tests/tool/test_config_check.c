@@ -19,6 +19,8 @@ Test(config_check, contradictions_between_keys_are_refused_at_one_of_them)
     REFUSES("pattern: {blocks: {kind: list}}\n", "--input");
     REFUSES("ring: {head_groups: 9}\n", "ring.head_groups", "9 groups of 8 heads",
             "1 to 8, or a multiple of 8 up to 512");
+    REFUSES("shape: {heads: 8, kv_heads: 1}\nring: {head_groups: 9}\n", "ring.head_groups",
+            "1 to 8, or a multiple of 8 up to 512");
     REFUSES("ring: {head_groups: 520}\n", "ring.head_groups", "a multiple of 8 up to 512");
     REFUSES("ring: {head_groups: 16}\nattention: {kind: standard}\n", "ring.head_groups",
             "1 to 8; standard attention takes no more");
