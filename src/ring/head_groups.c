@@ -9,9 +9,9 @@ enum {
     /* Rows of queries times their heads that a group of a rank has at least: some waves of thread
        blocks on a large GPU, and some chunks for each of 64 threads. */
     ROW_HEADS_LEAST = 1 << 16,
-    PART_UNIT = 1024,      /* rows: where most tile maps have chunks that divide it */
-    PART_UNITS_LEAST = 16, /* in a part, so that parts stay even */
-    GROUPS_MOST = 256      /* more would save what is little already */
+    GROUPS_MOST = 256,    /* more would save what is little already */
+    PART_UNIT = 1024,     /* rows: chunks of most tile maps divide it */
+    PART_UNITS_LEAST = 16 /* in a part, so that parts stay even */
 };
 
 static int32_t ratio_of(const ra_ring_config *c)

@@ -329,8 +329,7 @@ typedef struct ra_groups_found {
     int32_t fit;   /* that are taken as they fit: the fewest, or those that send less; or NONE */
     int32_t could; /* the fewest that would without what more rounds make smaller, or NONE */
     int32_t least; /* `fit`, or, if none, those of kv_heads and more that need least */
-    int64_t
-        lack_bytes; /* of those that are taken, on the rank that lacks most; set for all ranks */
+    int64_t lack_bytes; /* once settled for all ranks: of those taken, where most are lacking */
 } ra_groups_found;
 
 static inline int32_t ra_groups_taken(ra_groups_found found)
