@@ -120,7 +120,8 @@ typedef struct whole_plan {
     const ra_predict_job *job;
     const ra_predict_plan *plan;
     int rank;
-    double stretch; /* of the estimate of others */
+    ra_predict_whole bytes;
+    double stretch;
 } whole_plan;
 
 /* What so many groups of it take of the room. */
@@ -133,8 +134,12 @@ static int64_t needed_bytes(const void *context, int32_t groups, int64_t *buffer
     ra_predict_bytes b = {0};
     ra_predict_add_group(job, plan, rank, ra_ring_group_of(&job->request->ring, groups, groups - 1),
                          &b);
-    int64_t const others = ra_predict_more_plans_bytes(job, plan, rank, groups, whole->stretch);
-    return ra_predict_group_bytes(job, rank, &b, buffers_out) + others +
+    int32_t const count = ra_predict_plan_count(job, groups);
+    int64_t const more = count > 1 ? ra_ring_more_map_bytes(&job->request->ring, groups, count,
+                                                            &whole->bytes.read, whole->stretch) +
+                                         (count - 1) * whole->bytes.others
+                                   : 0;
+    return ra_predict_group_bytes(job, rank, &b, buffers_out) + more +
            (job->request->on_device ? 0 : plan_array_bytes(job, groups));
 }
 
@@ -144,6 +149,7 @@ static ra_groups_found choose_groups(ra_predict_job *job, const ra_predict_plan 
 {
     const ra_ring_config *c = &job->request->ring;
     int const count = job->request->memory_bytes != INT64_MAX ? job->followed_count : 0;
+    whole_plan wholes[RA_PREDICT_RANKS_ALL];
     int64_t rooms[RA_PREDICT_RANKS_ALL], buffers;
     int32_t const fewest = ra_ring_fewest_groups(c, job->pattern, job->ranks, job->teams.count);
     int32_t const most =
@@ -151,10 +157,12 @@ static ra_groups_found choose_groups(ra_predict_job *job, const ra_predict_plan 
     int32_t const wanted = c->head_groups != 0 ? c->head_groups : fewest;
     ra_groups_found found = {wanted, wanted, wanted, 0}; /* without a limit */
     for (int i = 0; i < count; ++i) {
-        whole_plan const whole = {job, &plans[i], job->followed[i], stretch};
-        rooms[i] = room_of(job, &plans[i], job->followed[i]);
+        int const rank = job->followed[i];
+        wholes[i] = (whole_plan){job, &plans[i], rank, ra_predict_whole_bytes(job, &plans[i], rank),
+                                 stretch};
+        rooms[i] = room_of(job, &plans[i], rank);
         ra_groups_found const one =
-            ra_ring_find_groups(c, needed_bytes, &whole, rooms[i], fewest, most);
+            ra_ring_find_groups(c, needed_bytes, &wholes[i], rooms[i], fewest, most);
         found = i == 0 ? one
                        : (ra_groups_found){(int32_t)ra_max_i64(one.fit, found.fit),
                                            (int32_t)ra_max_i64(one.could, found.could),
@@ -162,8 +170,7 @@ static ra_groups_found choose_groups(ra_predict_job *job, const ra_predict_plan 
     }
     job->groups = ra_groups_taken(found);
     for (int i = 0; i < count; ++i) {
-        whole_plan const whole = {job, &plans[i], job->followed[i], stretch};
-        int64_t const lack = needed_bytes(&whole, job->groups, &buffers) - rooms[i];
+        int64_t const lack = needed_bytes(&wholes[i], job->groups, &buffers) - rooms[i];
         found.lack_bytes = ra_max_i64(found.lack_bytes, lack);
     }
     if (found.lack_bytes > 0)

@@ -253,9 +253,14 @@ enum { RA_PREDICT_CHUNKS_LEAST = 4, RA_PREDICT_SPARED = 8 };
 RA_CHECKED ra_status ra_predict_plans(ra_predict_job *job, ra_heads heads, ra_predict_plan *plans);
 void ra_predict_free_plans(ra_predict_job *job, ra_predict_plan *plans);
 void ra_predict_add_map(const ra_predict_job *job, const ra_map_size *map, ra_map_sum *sum);
-/* Estimate of what plans of so many groups take beyond the plan of all heads and queries. */
-int64_t ra_predict_more_plans_bytes(const ra_predict_job *job, const ra_predict_plan *plan,
-                                    int rank, int32_t groups, double stretch);
+/* The plan of all heads and queries: what kernels read of it, and the rest where that counts. */
+typedef struct ra_predict_whole {
+    ra_plan_bytes read;
+    int64_t others;
+} ra_predict_whole;
+
+ra_predict_whole ra_predict_whole_bytes(const ra_predict_job *job, const ra_predict_plan *plan,
+                                        int rank);
 /* Bytes of a plan's maps where kernels read them. */
 int64_t ra_predict_read_maps(const ra_predict_job *job, const ra_predict_plan *plan);
 int32_t ra_predict_plan_count(const ra_predict_job *job, int32_t groups);

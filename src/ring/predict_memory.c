@@ -158,20 +158,16 @@ int64_t ra_predict_read_maps(const ra_predict_job *job, const ra_predict_plan *p
     return read_bytes(job, &sum);
 }
 
-int64_t ra_predict_more_plans_bytes(const ra_predict_job *job, const ra_predict_plan *plan,
-                                    int rank, int32_t groups, double stretch)
+ra_predict_whole ra_predict_whole_bytes(const ra_predict_job *job, const ra_predict_plan *plan,
+                                        int rank)
 {
-    int32_t const count = ra_predict_plan_count(job, groups);
     ra_predict_bytes one = {0}, steps = {0};
-    if (count == 1)
-        return 0;
+    bool const device = job->request->on_device;
     ra_predict_add_plan(job, plan, rank, true, &one);
     ra_predict_add_chunk_steps(job, plan, &steps);
-    bool const device = job->request->on_device;
-    ra_plan_bytes const whole = {one.read_maps, device ? steps.map_copies : steps.plans};
-    int64_t const each = device ? 0 : one.plans - whole.chunks;
-    return ra_ring_more_map_bytes(&job->request->ring, groups, count, &whole, stretch) +
-           (count - 1) * each;
+    int64_t const chunks = device ? steps.map_copies : steps.plans;
+    return (ra_predict_whole){.read = {one.read_maps, chunks},
+                              .others = device ? 0 : one.plans - chunks};
 }
 
 bool ra_predict_evicts(const ra_predict_job *job, const ra_predict_bytes *b)
