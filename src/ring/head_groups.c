@@ -1,8 +1,7 @@
-/* How many groups of heads a job is computed in, and in how many rounds its keys travel. */
+/* Groups of heads, and of parts of the queries of one. */
 #include "internal.h"
 #include "ring/ring_internal.h"
 
-#include <math.h>
 #include <string.h>
 
 enum {
@@ -92,20 +91,6 @@ int32_t ra_ring_key_heads_sent(const ra_ring_config *c, int32_t count)
     return count > c->kv_heads ? count : c->kv_heads;
 }
 
-/* The next number of groups after `count` that makes the largest group smaller; the numbers between
-   save nothing. */
-static int32_t more_groups(const ra_ring_config *c, int32_t count)
-{
-    if (count >= c->heads)
-        return count + c->heads;
-    ra_head_group const largest = ra_ring_group_of(c, count, count - 1);
-    bool const of_keys = count < c->kv_heads;
-    int32_t const smaller = (of_keys ? largest.kv_count : largest.q_count) - 1;
-    RA_ASSERT(smaller >= 1);
-    return of_keys ? (int32_t)ra_div_ceil(c->kv_heads, smaller)
-                   : c->kv_heads * (int32_t)ra_div_ceil(ratio_of(c), smaller);
-}
-
 /* In rows that parts are made of. */
 static int64_t part_unit(int32_t parts, int64_t rows)
 {
@@ -126,13 +111,6 @@ int64_t ra_head_group_begin(const ra_head_group *group, int64_t rows)
 int64_t ra_head_group_rows(const ra_head_group *group, int64_t rows)
 {
     return part_begin(rows, group->q_part + 1, group->q_parts) - ra_head_group_begin(group, rows);
-}
-
-int64_t ra_ring_more_map_bytes(const ra_ring_config *c, int32_t groups, int32_t plans,
-                               const ra_plan_bytes *whole, double stretch)
-{
-    int64_t const sets = plans / ra_ring_parts(c, groups);
-    return (int64_t)((stretch - 1) * (double)whole->maps) + (sets - 1) * whole->chunks;
 }
 
 ra_status ra_group_queries_init(const ra_layout *layout, const ra_head_group *group, ra_pool *pool,
@@ -169,97 +147,6 @@ void ra_group_queries_fini(ra_pool *pool, int ranks, ra_group_queries *queries)
         ra_rowset_fini(pool, &own[r]);
     ra_pool_free(pool, NULL, &queries->block);
     *queries = (ra_group_queries){0};
-}
-
-ra_groups_found ra_ring_find_groups(const ra_ring_config *c, ra_group_bytes *bytes_of,
-                                    const void *context, int64_t room, int32_t fewest, int32_t most)
-{
-    ra_groups_found found = {RA_GROUPS_NONE, RA_GROUPS_NONE, c->head_groups, 0};
-    int64_t buffers, least_bytes = INT64_MAX;
-    int32_t groups = c->head_groups;
-    if (groups == 0)
-        groups = fewest > 1 && bytes_of(context, fewest, &buffers) <= room ? fewest : 1;
-    for (;; groups = more_groups(c, groups)) {
-        int64_t const needed = bytes_of(context, groups, &buffers);
-        if (needed - buffers <= room && found.could == RA_GROUPS_NONE)
-            found.could = groups;
-        if (needed <= room) {
-            found.fit = found.least = groups;
-            return found;
-        }
-        if (groups >= c->kv_heads && needed < least_bytes) {
-            found.least = groups;
-            least_bytes = needed;
-        }
-        if (c->head_groups != 0 || groups >= most)
-            return found;
-    }
-}
-
-ra_rounds_search ra_rounds_search_begin(int32_t rounds, int32_t failed)
-{
-    return (ra_rounds_search){.rounds = rounds,
-                              .failed = failed,
-                              .best_groups = RA_GROUPS_NONE,
-                              .least_lack_bytes = INT64_MAX};
-}
-
-bool ra_rounds_search_goes_on(ra_rounds_search *s, const ra_ring_config *c, ra_groups_found found,
-                              int32_t more)
-{
-    if (s->is_last || found.fit <= c->kv_heads)
-        return false;
-    bool const fits = found.fit != RA_GROUPS_NONE;
-    bool const better = fits ? found.fit < s->best_groups
-                             : s->best_groups == RA_GROUPS_NONE && (s->failed & s->rounds) == 0 &&
-                                   found.lack_bytes < s->least_lack_bytes;
-    if (better) {
-        s->best_groups = found.fit;
-        s->least_lack_bytes = found.lack_bytes;
-        s->best_rounds = s->rounds;
-    }
-    int32_t const tried = s->rounds;
-    bool const may_do = more > 0 && found.could < s->best_groups;
-    s->is_last = !may_do;
-    s->rounds = may_do ? more : s->best_rounds != 0 ? s->best_rounds : tried;
-    return s->rounds != tried;
-}
-
-bool ra_ring_may_choose(const ra_ring_config *c, const ra_teams *teams)
-{
-    return c->head_groups == 0 || ra_plan_more_rounds(c, teams, 1) > 0;
-}
-
-ra_plans_search ra_plans_search_begin(void)
-{
-    return (ra_plans_search){.stretch = 1, .tries = 1};
-}
-
-bool ra_plans_search_may_go_on(const ra_plans_search *s, const ra_ring_config *c,
-                               const ra_teams *teams, ra_groups_found found, int32_t rounds)
-{
-    enum { TRIES_MAX = 6 };
-    bool const others = ra_plan_more_rounds(c, teams, 1) > 0 && (s->failed & rounds) == 0;
-    return s->tries < TRIES_MAX && ra_ring_may_choose(c, teams) &&
-           (found.fit != RA_GROUPS_NONE || others);
-}
-
-bool ra_plans_search_returns(const ra_plans_search *s, ra_groups_found found, int32_t rounds)
-{
-    return found.fit == RA_GROUPS_NONE && s->best.groups != 0 &&
-           ((s->failed & rounds) != 0 || s->best.lack_bytes < found.lack_bytes);
-}
-
-void ra_plans_search_go_on(ra_plans_search *s, ra_groups_found found, ra_plans_choice tried,
-                           int64_t permille)
-{
-    ++s->tries;
-    if (s->best.groups == 0 || tried.lack_bytes < s->best.lack_bytes)
-        s->best = tried;
-    if (found.fit == RA_GROUPS_NONE)
-        s->failed |= tried.rounds;
-    else
-        s->stretch = fmax(1.1 * s->stretch, 1e-3 * (double)permille);
 }
 
 /* Most groups of which each has work enough. */

@@ -208,15 +208,6 @@ int ra_plan_count_steps(const ra_teams *teams, int rounds)
     return 1 + rounds * count;
 }
 
-int32_t ra_plan_more_rounds(const ra_ring_config *config, const ra_teams *teams, int32_t rounds)
-{
-    enum { STEPS_MAX = 4096 };
-    bool const can = config->rounds == 0 && config->schedule != RA_SCHEDULE_RING &&
-                     teams->count > 1 && 2 * rounds <= RA_ROUNDS_MAX &&
-                     ra_plan_count_steps(teams, 2 * rounds) <= STEPS_MAX;
-    return can ? 2 * rounds : 0;
-}
-
 ra_status ra_plan_init(const ra_plan_request *request, ra_pool *pool, ra_plan *plan_out)
 {
     const ra_teams *teams = request->teams;

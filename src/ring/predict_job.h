@@ -376,4 +376,9 @@ RA_CHECKED ra_status ra_predict_end_times(const ra_predict_job *job, ra_predict_
                                           ra_prediction *out);
 void ra_predict_free_times(ra_predict_times *times);
 
+/* Plans in as many groups and rounds as the ring takes: what followed ranks hold and send over all
+   groups, [followed_count], and their steps. Both are the caller's, also after an error. */
+RA_CHECKED ra_status ra_predict_settle_plans(ra_predict_job *job, ra_predict_bytes **totals_out,
+                                             ra_predict_times *times_out);
+
 #endif

@@ -144,6 +144,8 @@ RA_CHECKED ra_status ra_plan_is_full(const ra_pattern *pattern, const ra_layout 
 
 /* On every rank. */
 int ra_plan_count_steps(const ra_teams *teams, int rounds);
+/* As many as are asked for, or those that auto tries first; 1 where nothing travels. */
+int32_t ra_plan_first_rounds(const ra_ring_config *config, const ra_teams *teams);
 /* What rounds auto tries if so many do not fit; 0: nothing more, or the steps get too many. */
 int32_t ra_plan_more_rounds(const ra_ring_config *config, const ra_teams *teams, int32_t rounds);
 /* The rank whose keys a step works on; -1: there are several. */
@@ -343,54 +345,41 @@ ra_groups_found ra_ring_find_groups(const ra_ring_config *config, ra_group_bytes
                                     const void *context, int64_t room, int32_t fewest,
                                     int32_t most);
 
-/*
- * What rounds auto plans, one after the other: from the first number on, as long as more might do
- * with fewer groups than fit so far. Up to kv_heads groups, which send nothing twice, the first
- * rounds that do are taken; else those of the fewest groups; or, if none fit, those that lack
- * least, as what groups need is an estimate in places.
- */
-typedef struct ra_rounds_search {
-    int32_t rounds; /* to plan now */
-    int32_t failed; /* bits: powers of two that are not taken where nothing fits */
-    int32_t best_groups, best_rounds;
-    int64_t least_lack_bytes;
-    bool is_last;
-} ra_rounds_search;
-
-ra_rounds_search ra_rounds_search_begin(int32_t rounds, int32_t failed);
-/* With what was found in these rounds, and the number after them or 0: whether to plan again. */
-bool ra_rounds_search_goes_on(ra_rounds_search *search, const ra_ring_config *config,
-                              ra_groups_found found, int32_t more);
 /* Whether groups or rounds are auto's, and there is a choice. */
 bool ra_ring_may_choose(const ra_ring_config *config, const ra_teams *teams);
 
-/*
- * Several plans are chosen by an estimate: of their maps a low one, `stretch` times those of the
- * one plan. If they do not fit once they are made, the search for rounds and groups begins anew
- * with what they took. Where nothing fits by the estimate, rounds are tried from those that lack
- * least on; in the end, what lacked least of all that was tried is taken.
- */
 typedef struct ra_plans_choice {
     int32_t groups, rounds;
-    int64_t lack_bytes;
 } ra_plans_choice;
 
-typedef struct ra_plans_search {
-    double stretch;
-    int32_t failed; /* as in a search of rounds */
-    int32_t tries;
-    ra_plans_choice best; /* of those that were tried; groups 0: none */
-} ra_plans_search;
+/* What plans were seen to take once they were made. */
+#define RA_LACK_UNKNOWN INT64_MAX /* memory did not suffice to make them */
+typedef struct ra_plans_made {
+    int64_t lack_bytes; /* that passes lack beside them; not above 0: they fit */
+    double stretch;     /* their maps, of those of the one plan */
+} ra_plans_made;
 
-ra_plans_search ra_plans_search_begin(void);
-/* Whether others may be tried if the plans of what was found for so many rounds do not fit. */
-bool ra_plans_search_may_go_on(const ra_plans_search *search, const ra_ring_config *config,
-                               const ra_teams *teams, ra_groups_found found, int32_t rounds);
-/* If not: whether to end with the best that was tried rather. */
-bool ra_plans_search_returns(const ra_plans_search *search, ra_groups_found found, int32_t rounds);
-/* They lack so much, and their maps are so many thousandths of those of the one plan. */
-void ra_plans_search_go_on(ra_plans_search *search, ra_groups_found found, ra_plans_choice tried,
-                           int64_t permille);
+/* What makes plans for ra_choose_plans. Each call takes the place of what those before it made.
+   may_lack: lacking memory ends nothing, as others may be chosen. */
+typedef struct ra_plans_maker {
+    const ra_ring_config *config;
+    const ra_teams *teams;
+    void *context;
+    /* The one plan of all heads and queries, and what fits beside it if the maps of several take
+       `stretch` times its own; nothing, if memory does not even suffice for it. */
+    ra_status (*make_whole)(void *context, int32_t rounds, double stretch, bool may_lack,
+                            ra_groups_found *found_out);
+    /* The plans of a choice: that one, if it serves all groups. *made_out if may_lack. */
+    ra_status (*make_all)(void *context, ra_plans_choice choice, bool may_lack,
+                          ra_plans_made *made_out);
+} ra_plans_maker;
+
+/*
+ * Plans in as many groups and rounds as fit. Several plans are chosen by an estimate, a low one of
+ * their maps. If they do not fit once they are made, they are chosen again with what they took,
+ * some times; in the end, what lacked least of all that was tried is taken.
+ */
+RA_CHECKED ra_status ra_choose_plans(const ra_plans_maker *maker);
 
 /* Auto may have chosen schedule ring, which has one round. */
 static inline ra_schedule ra_schedule_of_rounds(ra_schedule chosen, int32_t rounds)

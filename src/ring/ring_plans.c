@@ -1,4 +1,4 @@
-/* The plans of a ring, and in how many rounds they let keys travel. */
+/* The plans of a ring, made as ra_choose_plans asks for them. */
 #include "internal.h"
 #include "ring/ring_internal.h"
 
@@ -104,49 +104,26 @@ static ra_plan_bytes bytes_of(const ra_ring *ring, const ra_plan *plan)
     return bytes;
 }
 
-/* A ring with a plan of all heads and queries, as it looks for groups. */
-typedef struct whole_plan {
-    const ra_ring *ring;
-    const ra_plan *plan;
-    ra_plan_bytes bytes;
+/* What ra_choose_plans works on. */
+typedef struct plans_maker {
+    ra_ring *ring;
+    ra_schedule schedule; /* of one round */
+    ra_plan whole;        /* of all heads and queries; zeroed: not there */
+    ra_plan_bytes bytes;  /* of it */
     double stretch;
-} whole_plan;
+} plans_maker;
 
-/* Beside that plan. If it serves all groups this is exact, else an estimate. *buffers_out: the part
-   of what more rounds make smaller. */
+/* Of so many groups, beside that plan. If it serves all groups this is exact, else an estimate.
+ *buffers_out: the part of what more rounds make smaller. */
 static int64_t needed_bytes(const void *context, int32_t groups, int64_t *buffers_out)
 {
-    const whole_plan *whole = context;
-    const ra_ring *ring = whole->ring;
+    const plans_maker *m = context;
+    const ra_ring *ring = m->ring;
     int32_t const count = plans_for(ring, groups);
-    int64_t const maps = count > 1 ? ra_ring_more_map_bytes(&ring->config, groups, count,
-                                                            &whole->bytes, whole->stretch)
-                                   : 0;
-    return ra_ring_group_bytes(ring, whole->plan, groups, buffers_out) + maps +
-           (ring->host_pool == ring->pool ? more_plan_bytes(ring, count, whole->plan) : 0);
-}
-
-/* The plan of all heads and queries, and what groups fit into the room that it leaves. */
-static ra_status make_whole(ra_ring *ring, double stretch, ra_plan *plan_out,
-                            ra_groups_found *found_out)
-{
-    whole_plan whole = {.ring = ring, .plan = plan_out, .stretch = stretch};
-    ra_heads const all = {0, 1, ring->config.heads};
-    int32_t const fewest = ra_ring_fewest_groups(&ring->config, ring->pattern,
-                                                 ra_comm_size(ring->comm), ring->teams.count);
-    ra_plan_request const request = request_for(ring, all, ring->layout.rows);
-    int64_t room;
-    ra_status const mine = make_plan(ring, &request, plan_out);
-    ra_status status = ra_ring_agree(ring, mine);
-    if (status == RA_OK)
-        status = ra_ring_read_room(ring, &room);
-    if (status == RA_OK) {
-        whole.bytes = bytes_of(ring, plan_out);
-        status = ra_ring_settle_groups(ring, needed_bytes, &whole, room, fewest, found_out);
-    }
-    if (status != RA_OK && mine == RA_OK)
-        ra_ring_give_plan(ring, plan_out);
-    return status;
+    int64_t const maps =
+        count > 1 ? ra_ring_more_map_bytes(&ring->config, groups, count, &m->bytes, m->stretch) : 0;
+    return ra_ring_group_bytes(ring, &m->whole, groups, buffers_out) + maps +
+           (ring->host_pool == ring->pool ? more_plan_bytes(ring, count, &m->whole) : 0);
 }
 
 /* Before and after a try that can be gone without. */
@@ -156,32 +133,10 @@ static void hush_refusals(ra_ring *ring, bool hushed)
     ra_ledger_hush(ra_pool_ledger(ring->host_pool), hushed);
 }
 
-/* As make_whole, in as many rounds as the search ends with. */
-static ra_status settle_rounds(ra_ring *ring, const ra_plans_search *by, ra_plan *plan_out,
-                               ra_groups_found *found_out)
+static void set_rounds(plans_maker *m, int32_t rounds)
 {
-    ra_schedule const first = ring->schedule;
-    bool made = false; /* a plan of fewer rounds */
-    ra_rounds_search search = ra_rounds_search_begin(ring->rounds, by->failed);
-    for (;;) {
-        ra_groups_found const none = {RA_GROUPS_NONE, RA_GROUPS_NONE, 0, INT64_MAX};
-        /* No room for the maps of so many rounds loses nothing where those of fewer were made. */
-        bool const may_return = made && !search.is_last;
-        *found_out = none;
-        hush_refusals(ring, may_return);
-        ra_status const status = make_whole(ring, by->stretch, plan_out, found_out);
-        hush_refusals(ring, false);
-        int32_t const more = ra_plan_more_rounds(&ring->config, &ring->teams, ring->rounds);
-        bool const returns = may_return && status == RA_ERR_NO_MEMORY && ring->failed_together;
-        if ((status != RA_OK && !returns) ||
-            !ra_rounds_search_goes_on(&search, &ring->config, *found_out, more))
-            return status;
-        made = true;
-        if (status == RA_OK)
-            ra_ring_give_plan(ring, plan_out);
-        ring->rounds = search.rounds;
-        ring->schedule = ra_schedule_of_rounds(first, search.rounds);
-    }
+    m->ring->rounds = rounds;
+    m->ring->schedule = ra_schedule_of_rounds(m->schedule, rounds);
 }
 
 static ra_status take_plans(ra_ring *ring, int32_t count)
@@ -202,6 +157,36 @@ void ra_ring_give_plans(ra_ring *ring)
     ra_pool_free(ring->host_pool, NULL, &ring->plans_block);
     ring->plans = NULL;
     ring->plan_count = 0;
+}
+
+/* As of ra_plans_maker. */
+static ra_status make_whole(void *context, int32_t rounds, double stretch, bool may_lack,
+                            ra_groups_found *found_out)
+{
+    plans_maker *m = context;
+    ra_ring *ring = m->ring;
+    ra_heads const all = {0, 1, ring->config.heads};
+    int32_t const fewest = ra_ring_fewest_groups(&ring->config, ring->pattern,
+                                                 ra_comm_size(ring->comm), ring->teams.count);
+    int64_t room;
+    ra_ring_give_plans(ring);
+    ra_ring_give_plan(ring, &m->whole);
+    set_rounds(m, rounds);
+    ra_plan_request const request = request_for(ring, all, ring->layout.rows);
+    hush_refusals(ring, may_lack);
+    ra_status status = ra_ring_agree(ring, make_plan(ring, &request, &m->whole));
+    hush_refusals(ring, false);
+    if (may_lack && status == RA_ERR_NO_MEMORY && ring->failed_together) {
+        *found_out = (ra_groups_found){RA_GROUPS_NONE, RA_GROUPS_NONE, 0, INT64_MAX};
+        return RA_OK;
+    }
+    if (status == RA_OK)
+        status = ra_ring_read_room(ring, &room);
+    if (status != RA_OK)
+        return status;
+    m->bytes = bytes_of(ring, &m->whole);
+    m->stretch = stretch;
+    return ra_ring_settle_groups(ring, needed_bytes, m, room, fewest, found_out);
 }
 
 /* Number `number` of several plans. */
@@ -229,10 +214,9 @@ static ra_status make_splits(ra_ring *ring, int32_t count)
     return ra_ring_agree(ring, status);
 }
 
-/* What the rank that has least room for passes beside them lacks, and how many thousandths their
-   maps are, at most, of those of the one plan. */
-static ra_status measure_splits(ra_ring *ring, int64_t whole_maps, int64_t *lack_out,
-                                int64_t *permille_out)
+/* What the rank that has least room for passes beside them lacks, and how much more their maps take
+   than those of the one plan, at most. */
+static ra_status measure_splits(ra_ring *ring, int64_t whole_maps, ra_plans_made *made_out)
 {
     int64_t room, maps = 0;
     ra_status status = ra_ring_read_room(ring, &room);
@@ -242,79 +226,47 @@ static ra_status measure_splits(ra_ring *ring, int64_t whole_maps, int64_t *lack
         maps += bytes_of(ring, &ring->plans[i]).maps;
     int64_t numbers[] = {ra_ring_pass_bytes(ring) - room, 1000 * maps / ra_max_i64(1, whole_maps)};
     status = ra_comm_reduce_i64(ring->comm, "room beside plans", RA_MAX, numbers, 2);
-    *lack_out = numbers[0];
-    *permille_out = numbers[1];
+    *made_out = (ra_plans_made){numbers[0], 1e-3 * (double)numbers[1]};
     return status;
 }
 
-/* Make several plans that may turn out not to fit; then *again_out, and they are given back. */
-static ra_status try_splits(ra_ring *ring, int32_t count, int64_t whole_maps, ra_groups_found found,
-                            ra_plans_search *search, bool *again_out)
+static ra_status keep_whole(plans_maker *m)
 {
-    ra_plans_choice tried = {ring->group_count, ring->rounds, INT64_MAX};
-    int64_t permille = (int64_t)(2000 * search->stretch); /* if there is no room for the maps */
-    hush_refusals(ring, true);
-    ra_status status = make_splits(ring, count);
-    hush_refusals(ring, false);
-    bool const refused = status == RA_ERR_NO_MEMORY && ring->failed_together;
-    if (status == RA_OK)
-        status = measure_splits(ring, whole_maps, &tried.lack_bytes, &permille);
-    *again_out = refused || (status == RA_OK && tried.lack_bytes > 0);
-    if (!*again_out)
+    ra_status const status = take_plans(m->ring, 1);
+    if (status != RA_OK)
         return status;
-    ra_ring_give_plans(ring);
-    ra_plans_search_go_on(search, found, tried, permille);
+    m->ring->plans[0] = m->whole;
+    m->whole = (ra_plan){0};
     return RA_OK;
 }
 
-static ra_status keep_whole(ra_ring *ring, ra_plan *whole)
+/* As of ra_plans_maker. */
+static ra_status make_all(void *context, ra_plans_choice choice, bool may_lack,
+                          ra_plans_made *made_out)
 {
-    ra_status const status = take_plans(ring, 1);
-    if (status == RA_OK)
-        ring->plans[0] = *whole;
-    else
-        ra_ring_give_plan(ring, whole);
-    return status;
-}
-
-/* Plans of all groups as an estimate chooses them; *again_out: they did not fit. */
-static ra_status try_plans(ra_ring *ring, ra_plans_search *search, bool *again_out)
-{
-    ra_schedule const schedule = ring->schedule;
-    ra_groups_found found;
-    ra_plan whole;
-    *again_out = false;
-    ra_status const status = settle_rounds(ring, search, &whole, &found);
-    if (status != RA_OK)
-        return status;
-    bool const goes_on =
-        ra_plans_search_may_go_on(search, &ring->config, &ring->teams, found, ring->rounds);
-    bool const returns = !goes_on && ra_plans_search_returns(search, found, ring->rounds);
-    int32_t count = plans_for(ring, ring->group_count);
-    if (count == 1 && !returns)
-        return keep_whole(ring, &whole);
-    int64_t const maps = bytes_of(ring, &whole).maps;
-    ra_ring_give_plan(ring, &whole);
-    if (returns) {
-        ring->group_count = search->best.groups;
-        ring->rounds = search->best.rounds;
-        ring->schedule = ra_schedule_of_rounds(schedule, ring->rounds);
-        count = plans_for(ring, ring->group_count);
+    plans_maker *m = context;
+    ra_ring *ring = m->ring;
+    int32_t const count = plans_for(ring, choice.groups);
+    ring->group_count = choice.groups;
+    if (count == 1)
+        return keep_whole(m);
+    ra_ring_give_plan(ring, &m->whole);
+    set_rounds(m, choice.rounds);
+    hush_refusals(ring, may_lack);
+    ra_status const status = make_splits(ring, count);
+    hush_refusals(ring, false);
+    if (may_lack && status == RA_ERR_NO_MEMORY && ring->failed_together) {
+        made_out->lack_bytes = RA_LACK_UNKNOWN;
+        return RA_OK;
     }
-    return goes_on ? try_splits(ring, count, maps, found, search, again_out)
-                   : make_splits(ring, count);
+    return may_lack && status == RA_OK ? measure_splits(ring, m->bytes.maps, made_out) : status;
 }
 
 ra_status ra_ring_make_plans(ra_ring *ring)
 {
-    ra_schedule const schedule = ring->schedule;
-    ra_plans_search search = ra_plans_search_begin();
-    bool again = true;
-    ra_status status = RA_OK;
-    while (again && status == RA_OK) {
-        ring->schedule = schedule;
-        ring->rounds = ring->teams.count > 1 ? (int32_t)ra_max_i64(1, ring->config.rounds) : 1;
-        status = try_plans(ring, &search, &again);
-    }
+    plans_maker made = {.ring = ring, .schedule = ring->schedule};
+    ra_plans_maker const maker = {&ring->config, &ring->teams, &made, make_whole, make_all};
+    ra_status const status = ra_choose_plans(&maker);
+    ra_ring_give_plan(ring, &made.whole);
     return status;
 }

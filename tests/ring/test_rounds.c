@@ -434,75 +434,150 @@ Test(rounds, give_way_to_groups_that_share_keys_when_no_number_fits, .timeout = 
     check_after_all_rounds(predict_job);
 }
 
-/* Tries rounds with what is found in 1, 2, 4, ... of them; returns the last, and *tries_out. */
-static int32_t search(const ra_groups_found *found, int32_t most, int *tries_out)
+/* Answers for ra_choose_plans, and what it asked for. */
+typedef struct told_plans {
+    const ra_groups_found *found; /* in 1, 2, 4, ... rounds; lack_bytes RA_LACK_UNKNOWN: refused */
+    const ra_plans_made *made;    /* of plans, one try after the other; NULL: the first fit */
+    int found_count, made_count;
+    int wholes, tries;
+    double stretches[16]; /* of each whole plan */
+    ra_plans_choice last;
+    bool last_may_lack;
+} told_plans;
+
+static ra_status tell_whole(void *context, int32_t rounds, double stretch, bool may_lack,
+                            ra_groups_found *found_out)
 {
-    ra_ring_config const c = {.heads = 8, .kv_heads = 2};
-    ra_rounds_search s = ra_rounds_search_begin(1, 0);
-    *tries_out = 0;
-    for (bool again = true; again; ++*tries_out) {
-        int32_t const more = s.rounds < most ? 2 * s.rounds : 0;
-        cr_assert_lt(*tries_out, 10);
-        again = ra_rounds_search_goes_on(&s, &c, found[__builtin_ctz((unsigned)s.rounds)], more);
-    }
-    return s.rounds;
+    told_plans *told = context;
+    int const at = __builtin_ctz((unsigned)rounds);
+    cr_assert(at < told->found_count && told->wholes < 16, "%d rounds", rounds);
+    told->stretches[told->wholes++] = stretch;
+    *found_out = told->found[at];
+    return found_out->lack_bytes != RA_LACK_UNKNOWN || may_lack ? RA_OK : RA_ERR_NO_MEMORY;
 }
+
+static ra_status tell_all(void *context, ra_plans_choice choice, bool may_lack,
+                          ra_plans_made *made_out)
+{
+    told_plans *told = context;
+    told->last = choice;
+    told->last_may_lack = may_lack;
+    if (told->made != NULL && may_lack) {
+        cr_assert_lt(told->tries, told->made_count);
+        *made_out = told->made[told->tries];
+    }
+    ++told->tries;
+    return RA_OK;
+}
+
+enum { NONE = RA_GROUPS_NONE };
+
+static told_plans choose_by(const ra_ring_config *c, const ra_groups_found *found, int found_count,
+                            const ra_plans_made *made, int made_count)
+{
+    told_plans told = {.found = found, .found_count = found_count};
+    told.made = made;
+    told.made_count = made_count;
+    ra_teams teams;
+    cr_assert_eq(ra_teams_init(4, NULL, open_pool(), &teams), RA_OK);
+    ra_plans_maker const maker = {c, &teams, &told, tell_whole, tell_all};
+    cr_assert_eq(ra_choose_plans(&maker), RA_OK);
+    ra_teams_fini(open_pool(), &teams);
+    return told;
+}
+
+#define CHOOSE(config, found, made)                                                                \
+    choose_by(config, found, sizeof(found) / sizeof((found)[0]), made,                             \
+              sizeof(made) / sizeof((made)[0]))
+
+/* What is chosen of plans that fit once they are made. */
+static void expect_rounds(const ra_groups_found *found, int found_count, int32_t rounds, int wholes)
+{
+    ra_ring_config const c = {.heads = 8, .kv_heads = 2, .schedule = RA_SCHEDULE_DIRECT};
+    told_plans const told = choose_by(&c, found, found_count, NULL, 0);
+    cr_expect(told.last.rounds == rounds && told.wholes == wholes && told.tries == 1,
+              "%d rounds after %d plans, not %d after %d", told.last.rounds, told.wholes, rounds,
+              wholes);
+    cr_expect_eq(told.last.groups, ra_groups_taken(found[__builtin_ctz((unsigned)rounds)]));
+}
+
+#define EXPECT_ROUNDS(rounds, wholes, ...)                                                         \
+    do {                                                                                           \
+        ra_groups_found const found[] = {__VA_ARGS__};                                             \
+        expect_rounds(found, sizeof(found) / sizeof(found[0]), rounds, wholes);                    \
+    } while (0)
 
 Test(rounds, are_the_first_that_send_nothing_twice_or_those_of_fewest_groups)
 {
-    enum { NONE = RA_GROUPS_NONE };
-    int tries;
-    cr_expect_eq(search((ra_groups_found[]){{2, 1, 2, 0}}, 4, &tries), 1);
-    cr_expect_eq(tries, 1);
-    cr_expect_eq(search((ra_groups_found[]){{8, 2, 8, 0}, {4, 2, 4, 0}, {2, 2, 2, 0}}, 4, &tries),
-                 4);
-    cr_expect_eq(tries, 3);
-    cr_expect_eq(search((ra_groups_found[]){{8, 2, 8, 0}, {4, 2, 4, 0}, {4, 4, 4, 0}}, 4, &tries),
-                 2);
-    cr_expect_eq(tries, 4, "planned again");
-    cr_expect_eq(
-        search((ra_groups_found[]){{8, 4, 8, 0}, {4, 4, 4, 0}, {NONE, 8, 8, 9}}, 4, &tries), 2);
-    cr_expect_eq(tries, 2, "no more rounds can do with fewer");
-    cr_expect_eq(search((ra_groups_found[]){{4, 4, 4, 0}, {2, 2, 2, 0}}, 4, &tries), 1);
-    cr_expect_eq(search((ra_groups_found[]){{NONE, 4, 8, 9}, {NONE, NONE, 8, 9}}, 4, &tries), 1);
-    cr_expect_eq(tries, 3);
-    cr_expect_eq(search((ra_groups_found[]){{NONE, 4, 8, 9}, {NONE, NONE, 8, 5}}, 4, &tries), 2);
-    cr_expect_eq(tries, 2, "lack least");
-    cr_expect_eq(search((ra_groups_found[]){{NONE, NONE, 8, 9}}, 4, &tries), 1);
-    cr_expect_eq(tries, 1);
+    EXPECT_ROUNDS(1, 1, {2, 1, 2, 0});
+    EXPECT_ROUNDS(4, 3, {8, 2, 8, 0}, {4, 2, 4, 0}, {2, 2, 2, 0});
+    EXPECT_ROUNDS(2, 4, {8, 2, 8, 0}, {4, 2, 4, 0}, {4, 4, 4, 0}); /* planned again */
+    EXPECT_ROUNDS(2, 2, {8, 4, 8, 0}, {4, 4, 4, 0}); /* no more rounds can do with fewer */
+    EXPECT_ROUNDS(1, 1, {4, 4, 4, 0});
+    EXPECT_ROUNDS(1, 3, {NONE, 4, 8, 9}, {NONE, NONE, 8, 9});
+    EXPECT_ROUNDS(2, 2, {NONE, 4, 8, 9}, {NONE, NONE, 8, 5}); /* lack least */
+    EXPECT_ROUNDS(1, 1, {NONE, NONE, 8, 9});
+    /* There is no memory for the plan of more rounds. */
+    EXPECT_ROUNDS(1, 3, {8, 2, 8, 0}, {NONE, NONE, 0, RA_LACK_UNKNOWN});
 }
 
-/* Plans that turned out not to fit: with what fitted by the estimate it is stretched, else these
-   rounds are left out; and in the end what lacked least is taken. */
-Test(rounds, are_tried_again_when_plans_do_not_fit)
+/* What fitted by the estimate and not once it was made stretches the estimate. */
+Test(rounds, are_chosen_again_with_what_their_plans_took)
 {
-    enum { NONE = RA_GROUPS_NONE };
-    ra_ring_config c = {.heads = 8, .kv_heads = 8, .schedule = RA_SCHEDULE_DIRECT};
-    ra_groups_found const fits = {8, 4, 8, 0}, lacks = {NONE, 4, 8, 70};
-    ra_plans_search s = ra_plans_search_begin();
-    ra_teams teams;
-    cr_assert_eq(ra_teams_init(4, NULL, open_pool(), &teams), RA_OK);
-    cr_expect(ra_plans_search_may_go_on(&s, &c, &teams, fits, 4));
-    cr_expect(!ra_plans_search_returns(&s, fits, 4) && !ra_plans_search_returns(&s, lacks, 4));
-    ra_plans_search_go_on(&s, fits, (ra_plans_choice){8, 4, 90}, 2500);
-    cr_expect(s.stretch > 2.499 && s.stretch < 2.501 && s.failed == 0, "%g", s.stretch);
-    ra_plans_search_go_on(&s, fits, (ra_plans_choice){16, 8, 50}, 1000);
-    cr_expect(s.stretch > 2.7 && s.best.groups == 16 && s.best.rounds == 8, "%g", s.stretch);
-    cr_expect(ra_plans_search_may_go_on(&s, &c, &teams, lacks, 2));
-    cr_expect(ra_plans_search_returns(&s, lacks, 2), "50 bytes were tried");
-    ra_plans_search_go_on(&s, lacks, (ra_plans_choice){8, 2, 60}, 1000);
-    cr_expect(s.failed == 2 && s.best.lack_bytes == 50);
-    cr_expect(!ra_plans_search_may_go_on(&s, &c, &teams, lacks, 2), "these have failed");
-    cr_expect(ra_plans_search_may_go_on(&s, &c, &teams, lacks, 1));
-    ra_plans_search_go_on(&s, lacks, (ra_plans_choice){8, 1, 60}, 1000);
-    ra_plans_search_go_on(&s, fits, (ra_plans_choice){8, 4, 60}, 1000);
-    cr_expect(!ra_plans_search_may_go_on(&s, &c, &teams, fits, 4), "often enough");
-    s = ra_plans_search_begin();
-    c.rounds = 1;
-    cr_expect(!ra_plans_search_may_go_on(&s, &c, &teams, lacks, 1), "there are no others");
+    ra_ring_config const c = {.heads = 8, .kv_heads = 8, .schedule = RA_SCHEDULE_DIRECT};
+    ra_groups_found const fits[] = {{8, 4, 8, 0}};
+    ra_plans_made const made[] = {{90, 2.5}, {50, 1}, {RA_LACK_UNKNOWN, 0}, {0, 3}};
+    told_plans const told = CHOOSE(&c, fits, made);
+    cr_expect_eq(told.tries, 4, "the last fit");
+    cr_expect_eq(told.stretches[0], 1);
+    cr_expect_eq(told.stretches[1], 2.5);
+    cr_expect(told.stretches[2] > 2.74 && told.stretches[2] < 2.76, "by a tenth at least");
+    cr_expect_eq(told.stretches[3], 2 * told.stretches[2], "memory did not suffice");
+}
+
+Test(rounds, are_not_chosen_again_for_ever)
+{
+    ra_ring_config const c = {.heads = 8, .kv_heads = 8, .schedule = RA_SCHEDULE_DIRECT};
+    ra_groups_found const fits[] = {{8, 4, 8, 0}};
+    ra_plans_made const made[] = {{90, 1}, {50, 1}, {60, 1}, {70, 1}, {80, 1}};
+    told_plans const told = CHOOSE(&c, fits, made);
+    cr_expect(told.tries == 6 && !told.last_may_lack, "%d", told.tries);
+}
+
+/* Where nothing fits by the estimate, rounds are tried from those that lack least on, and what
+   lacked least once it was made is what the ring ends with. */
+Test(rounds, that_lacked_least_are_taken_in_the_end)
+{
+    ra_ring_config const c = {.heads = 8, .kv_heads = 8, .schedule = RA_SCHEDULE_DIRECT};
+    ra_groups_found const lacks[] = {{NONE, 4, 8, 70}, {NONE, 4, 16, 60}, {NONE, NONE, 32, 80}};
+    ra_plans_made const made[] = {{90, 1}, {50, 1}, {95, 1}};
+    told_plans const told = CHOOSE(&c, lacks, made);
+    cr_expect_eq(told.tries, 4);
+    cr_expect(told.last.groups == 8 && told.last.rounds == 1, "%d groups in %d rounds",
+              told.last.groups, told.last.rounds);
+    cr_expect(!told.last_may_lack);
+}
+
+/* The plan of two rounds may be refused after those of one have failed. */
+Test(rounds, are_returned_to_when_others_are_refused)
+{
+    ra_ring_config const c = {.heads = 8, .kv_heads = 8, .schedule = RA_SCHEDULE_DIRECT};
+    ra_groups_found const lacks[] = {{NONE, 4, 8, 70}, {NONE, NONE, 0, RA_LACK_UNKNOWN}};
+    ra_plans_made const made[] = {{90, 1}};
+    told_plans const told = CHOOSE(&c, lacks, made);
+    cr_expect(told.tries == 2 && !told.last_may_lack);
+    cr_expect(told.last.groups == 8 && told.last.rounds == 1, "%d groups in %d rounds",
+              told.last.groups, told.last.rounds);
+}
+
+Test(rounds, and_groups_that_were_asked_for_are_made_once)
+{
+    ra_ring_config c = {.heads = 8, .kv_heads = 8, .rounds = 1, .schedule = RA_SCHEDULE_DIRECT};
+    ra_groups_found const lacks[] = {{NONE, 4, 8, 70}}, fits[] = {{8, 4, 8, 0}};
+    cr_expect(!choose_by(&c, lacks, 1, NULL, 0).last_may_lack, "there are no other rounds");
+    cr_expect(choose_by(&c, fits, 1, NULL, 0).last_may_lack, "but other groups");
     c.head_groups = 16;
-    cr_expect(!ra_plans_search_may_go_on(&s, &c, &teams, fits, 1), "all is given");
-    ra_teams_fini(open_pool(), &teams);
+    cr_expect(!choose_by(&c, fits, 1, NULL, 0).last_may_lack, "all is given");
 }
 
 Test(rounds, end_before_the_steps_get_too_many)
