@@ -55,6 +55,11 @@ bool ra_pattern_differs_by_head(const ra_pattern *pattern)
     return pattern->differs_by_head;
 }
 
+bool ra_pattern_shares_heads(const ra_pattern_config *c)
+{
+    return c->segments != NULL && c->branch_count > 1 && c->dilated_heads == RA_HEADS_ALL;
+}
+
 /*
  * With a single stride, the layer's, its rows form one progression per residue. Keys at another
  * stride replace that stride by their own, and blocks have stride 1.
@@ -68,15 +73,14 @@ bool ra_pattern_shares_rows(const ra_pattern_config *c, int ranks, bool masked)
         has_wide = has_wide || stride > 1;
         strides_differ = strides_differ || stride != ra_min_i64(c->rates[0], c->segments[0]);
     }
-    return (count > 1 && c->dilated_heads == RA_HEADS_ALL) || (strides_differ && ranks > 1) ||
-           (has_wide && masked);
+    return ra_pattern_shares_heads(c) || (strides_differ && ranks > 1) || (has_wide && masked);
 }
 
 /* Heads of one branch are in one layer each, by their offsets, which differ from rate 2 on. */
 bool ra_pattern_shares_keys(const ra_pattern_config *c, int32_t heads, int32_t kv_heads)
 {
     int64_t const count = c->segments != NULL ? c->branch_count : 0, group = heads / kv_heads;
-    bool shares = count > 1 && c->dilated_heads == RA_HEADS_ALL;
+    bool shares = ra_pattern_shares_heads(c);
     for (int64_t i = 0; i < count; ++i) /* grouped: branch i begins with this head */
         shares = shares || (group > 1 && c->rates[i] > 1) ||
                  (count > 1 && ra_div_ceil(i * heads, count) % group != 0);

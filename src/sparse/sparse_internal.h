@@ -161,6 +161,8 @@ struct ra_pattern {
     int memory_count;
 };
 
+/* Whether a head may be in several layers: in one of each branch. Those of one have other heads. */
+bool ra_pattern_shares_heads(const ra_pattern_config *config);
 RA_CHECKED ra_status ra_pattern_take(ra_pattern *pattern, size_t bytes, void *pointer_out);
 RA_CHECKED ra_status ra_pattern_make_blocks(ra_pattern *pattern);
 

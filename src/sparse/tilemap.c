@@ -25,11 +25,8 @@ void ra_tilemap_choose_chunks(const ra_pattern *pattern, ra_heads heads, const r
         if (ra_heads_common(layer->heads, heads) == 0)
             continue;
         widest = ra_max_i64(widest, ra_lcm_i64(layer->stride, q_stride) / q_stride);
-        for (int32_t j = 0; j < i && !*shared; ++j) {
-            ra_heads const other = pattern->layers[j].heads;
-            *shared = ra_heads_common(other, heads) > 0 && ra_heads_common(layer->heads, other) > 0;
-        }
     }
+    *shared = *shared || ra_pattern_shares_heads(&pattern->config);
     int64_t const most = *shared ? RA_SHARED_CHUNK_ROWS_MAX : CHUNK_ROWS_MAX;
     *chunk_rows = ra_min_i64(*tile_rows * ra_min_i64(widest, most), most);
     *tile_rows = ra_min_i64(*tile_rows, *chunk_rows);
