@@ -21,11 +21,14 @@ static int32_t more_groups(const ra_ring_config *c, int32_t count)
                    : c->kv_heads * (int32_t)ra_div_ceil(c->heads / c->kv_heads, smaller);
 }
 
-int64_t ra_ring_more_map_bytes(const ra_ring_config *c, int32_t groups, int32_t plans,
-                               const ra_plan_bytes *whole, double stretch)
+int64_t ra_ring_more_plan_bytes(const ra_ring_config *c, int32_t groups, int32_t plans,
+                                const ra_plan_bytes *whole, double stretch)
 {
     int64_t const sets = plans / ra_ring_parts(c, groups);
-    return (int64_t)((stretch - 1) * (double)whole->maps) + (sets - 1) * whole->chunks;
+    if (plans == 1)
+        return 0;
+    return (int64_t)((stretch - 1) * (double)whole->maps) + (sets - 1) * whole->chunks +
+           (plans - 1) * whole->others;
 }
 
 ra_groups_found ra_ring_find_groups(const ra_ring_config *c, ra_group_bytes *bytes_of,

@@ -164,7 +164,7 @@ static ra_status init_team_steps(const team_plan *t)
     int s = 1;
     ra_status status = init_own_step(t);
     for (int distance = 1; distance < t->request->teams->count; ++distance)
-        for (int turn = 0; turn < ra_teams_turns(t->request->teams, distance); ++turn, ++s) {
+        for (int turn = 0; turn < t->request->teams->turns[distance]; ++turn, ++s) {
             if (status == RA_OK)
                 status = init_fetch(t, distance, turn, s);
             if (status == RA_OK)
@@ -204,7 +204,7 @@ int ra_plan_count_steps(const ra_teams *teams, int rounds)
 {
     int count = 0;
     for (int distance = 1; distance < teams->count; ++distance)
-        count += ra_teams_turns(teams, distance);
+        count += teams->turns[distance];
     return 1 + rounds * count;
 }
 

@@ -253,16 +253,6 @@ enum { RA_PREDICT_CHUNKS_LEAST = 4, RA_PREDICT_SPARED = 8 };
 RA_CHECKED ra_status ra_predict_plans(ra_predict_job *job, ra_heads heads, ra_predict_plan *plans);
 void ra_predict_free_plans(ra_predict_job *job, ra_predict_plan *plans);
 void ra_predict_add_map(const ra_predict_job *job, const ra_map_size *map, ra_map_sum *sum);
-/* The plan of all heads and queries: what kernels read of it, and the rest where that counts. */
-typedef struct ra_predict_whole {
-    ra_plan_bytes read;
-    int64_t others;
-} ra_predict_whole;
-
-ra_predict_whole ra_predict_whole_bytes(const ra_predict_job *job, const ra_predict_plan *plan,
-                                        int rank);
-/* Bytes of a plan's maps where kernels read them. */
-int64_t ra_predict_read_maps(const ra_predict_job *job, const ra_predict_plan *plan);
 int32_t ra_predict_plan_count(const ra_predict_job *job, int32_t groups);
 /* Whether every rank needs every row of every other. */
 RA_CHECKED ra_status ra_predict_is_full(ra_predict_job *job, bool *full_out);
@@ -308,6 +298,9 @@ void ra_predict_add_group(const ra_predict_job *job, const ra_predict_plan *plan
 /* Add the plan itself; `stays`: until the end, else only while others are made. */
 void ra_predict_add_plan(const ra_predict_job *job, const ra_predict_plan *plan, int rank,
                          bool stays, ra_predict_bytes *bytes);
+/* Of the plan that alone made these totals. */
+ra_plan_bytes ra_predict_plan_bytes(const ra_predict_job *job, const ra_predict_plan *plan,
+                                    const ra_predict_bytes *totals);
 /* Rows, per head, that carry state from step to step, of a group's queries; and the list of chunks'
    steps, which is a part of the plan. */
 int64_t ra_predict_state_rows(const ra_predict_job *job, const ra_predict_plan *plan, int rank,

@@ -166,8 +166,9 @@ ra_status ra_predict_map(ra_predict_job *job, ra_heads heads, const ra_rowset *q
         size.mask_bytes = ra_predict_mask_bytes(layers, queries->row_count, keys->row_count);
     size.k_rows = keys->row_count;
     size.is_empty = keys->set.piece_count == 0;
-    size.kept_bytes =
-        ra_predict_entry_bytes(job, heads, queries->piece_count + keys->piece_count, size.bytes);
+    if (job->request->cache == RA_CACHE_EAGER || size.is_empty) /* else none is kept */
+        size.kept_bytes = ra_predict_entry_bytes(
+            job, heads, queries->piece_count + keys->piece_count, size.bytes);
     job->sampled = job->sampled || (chunks - 1 > chunks_max && keys->set.row_count > 0);
     *size_out = size;
     return RA_OK;

@@ -152,22 +152,14 @@ void ra_predict_add_plan(const ra_predict_job *job, const ra_predict_plan *plan,
     b->read_maps += stays ? read_bytes(job, &sum) : 0;
 }
 
-int64_t ra_predict_read_maps(const ra_predict_job *job, const ra_predict_plan *plan)
+ra_plan_bytes ra_predict_plan_bytes(const ra_predict_job *job, const ra_predict_plan *plan,
+                                    const ra_predict_bytes *totals)
 {
-    ra_map_sum const sum = maps_of(job, plan);
-    return read_bytes(job, &sum);
-}
-
-ra_predict_whole ra_predict_whole_bytes(const ra_predict_job *job, const ra_predict_plan *plan,
-                                        int rank)
-{
-    ra_predict_bytes one = {0}, steps = {0};
+    ra_predict_bytes steps = {0};
     bool const device = job->request->on_device;
-    ra_predict_add_plan(job, plan, rank, true, &one);
     ra_predict_add_chunk_steps(job, plan, &steps);
     int64_t const chunks = device ? steps.map_copies : steps.plans;
-    return (ra_predict_whole){.read = {one.read_maps, chunks},
-                              .others = device ? 0 : one.plans - chunks};
+    return (ra_plan_bytes){totals->read_maps, chunks, device ? 0 : totals->plans - chunks};
 }
 
 bool ra_predict_evicts(const ra_predict_job *job, const ra_predict_bytes *b)
@@ -257,7 +249,7 @@ int64_t ra_predict_ground_bytes(const ra_predict_job *job)
     int64_t const n = job->ranks;
     int64_t sum = job->pattern_bytes + ra_predict_round_host(job, n * (int64_t)sizeof(ra_rowset));
     if (job->request->ring.linear == RA_LINEAR_NONE) /* else there are no teams */
-        sum += ra_predict_round_host(job, (4 * n + 1) * (int64_t)sizeof(int));
+        sum += ra_predict_round_host(job, (5 * n + 1) * (int64_t)sizeof(int));
     for (int r = 0; r < job->ranks; ++r)
         sum += ra_predict_round_host(job, job->rows[r].piece_count * (int64_t)sizeof(ra_row_piece));
     return sum;

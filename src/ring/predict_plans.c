@@ -29,49 +29,50 @@ static int64_t room_beside(const ra_predict_job *job, const ra_predict_bytes *he
            ra_predict_tensors_room(job, rank);
 }
 
-static int64_t room_of(const ra_predict_job *job, const ra_predict_plan *plan, int rank)
-{
-    ra_predict_bytes held = {0};
-    ra_predict_add_plan(job, plan, rank, true, &held);
-    return room_beside(job, &held, rank);
-}
-
-/* A rank's plan of all heads and queries, as it looks for groups. */
-typedef struct whole_plan {
-    const ra_predict_job *job;
-    const ra_predict_plan *plan;
-    int rank;
-    ra_predict_whole bytes;
+/* What ra_choose_plans works on. */
+typedef struct plans_maker {
+    ra_predict_job *job;
+    ra_schedule schedule;   /* of one round */
+    bool sampled;           /* the layout is */
+    ra_predict_plan *plans; /* [followed_count], of all heads and queries; owned */
+    ra_plan_bytes bytes[RA_PREDICT_RANKS_ALL]; /* of these, as they looked for groups */
     double stretch;
+    ra_predict_bytes *totals; /* [followed_count]; NULL: not yet; owned */
+    ra_predict_times times;
+} plans_maker;
+
+/* A followed rank with its plan of all heads and queries, as it looks for groups. */
+typedef struct whole_plan {
+    const plans_maker *made;
+    int index;
+    int64_t room; /* beside that plan */
 } whole_plan;
 
 /* What so many groups of it take of the room. */
 static int64_t needed_bytes(const void *context, int32_t groups, int64_t *buffers_out)
 {
     const whole_plan *whole = context;
-    const ra_predict_job *job = whole->job;
-    const ra_predict_plan *plan = whole->plan;
-    int const rank = whole->rank;
+    const plans_maker *m = whole->made;
+    const ra_predict_job *job = m->job;
+    const ra_ring_config *c = &job->request->ring;
+    int const rank = job->followed[whole->index];
     ra_predict_bytes b = {0};
-    ra_predict_add_group(job, plan, rank, ra_ring_group_of(&job->request->ring, groups, groups - 1),
-                         &b);
-    int32_t const count = ra_predict_plan_count(job, groups);
-    int64_t const more = count > 1 ? ra_ring_more_map_bytes(&job->request->ring, groups, count,
-                                                            &whole->bytes.read, whole->stretch) +
-                                         (count - 1) * whole->bytes.others
-                                   : 0;
-    return ra_predict_group_bytes(job, rank, &b, buffers_out) + more +
+    ra_predict_add_group(job, &m->plans[whole->index], rank,
+                         ra_ring_group_of(c, groups, groups - 1), &b);
+    return ra_predict_group_bytes(job, rank, &b, buffers_out) +
+           ra_ring_more_plan_bytes(c, groups, ra_predict_plan_count(job, groups),
+                                   &m->bytes[whole->index], m->stretch) +
            (job->request->on_device ? 0 : plan_array_bytes(job, groups));
 }
 
 /* Choose the groups of plans of all heads, as ra_ring_settle_groups does. */
-static ra_groups_found choose_groups(ra_predict_job *job, const ra_predict_plan *plans,
-                                     double stretch)
+static ra_groups_found choose_groups(plans_maker *m)
 {
+    ra_predict_job *job = m->job;
     const ra_ring_config *c = &job->request->ring;
     int const count = job->request->memory_bytes != INT64_MAX ? job->followed_count : 0;
     whole_plan wholes[RA_PREDICT_RANKS_ALL];
-    int64_t rooms[RA_PREDICT_RANKS_ALL], buffers;
+    int64_t buffers;
     int32_t const fewest = ra_ring_fewest_groups(c, job->pattern, job->ranks, job->teams.count);
     int32_t const most =
         ra_ring_most_groups(c, job->ranks, job->request->tile_rows, job->request->standard);
@@ -79,35 +80,25 @@ static ra_groups_found choose_groups(ra_predict_job *job, const ra_predict_plan 
     ra_groups_found found = {wanted, wanted, wanted, 0}; /* without a limit */
     for (int i = 0; i < count; ++i) {
         int const rank = job->followed[i];
-        wholes[i] = (whole_plan){job, &plans[i], rank, ra_predict_whole_bytes(job, &plans[i], rank),
-                                 stretch};
-        rooms[i] = room_of(job, &plans[i], rank);
+        ra_predict_bytes held = {0};
+        ra_predict_add_plan(job, &m->plans[i], rank, true, &held);
+        m->bytes[i] = ra_predict_plan_bytes(job, &m->plans[i], &held);
+        wholes[i] = (whole_plan){m, i, room_beside(job, &held, rank)};
         ra_groups_found const one =
-            ra_ring_find_groups(c, needed_bytes, &wholes[i], rooms[i], fewest, most);
+            ra_ring_find_groups(c, needed_bytes, &wholes[i], wholes[i].room, fewest, most);
         found = i == 0 ? one
                        : (ra_groups_found){(int32_t)ra_max_i64(one.fit, found.fit),
                                            (int32_t)ra_max_i64(one.could, found.could),
                                            (int32_t)ra_max_i64(one.least, found.least), 0};
     }
     job->groups = ra_groups_taken(found);
-    for (int i = 0; i < count; ++i) {
-        int64_t const lack = needed_bytes(&wholes[i], job->groups, &buffers) - rooms[i];
-        found.lack_bytes = ra_max_i64(found.lack_bytes, lack);
-    }
+    for (int i = 0; i < count; ++i)
+        found.lack_bytes = ra_max_i64(
+            found.lack_bytes, needed_bytes(&wholes[i], job->groups, &buffers) - wholes[i].room);
     if (found.lack_bytes > 0)
         found.fit = RA_GROUPS_NONE;
     return found;
 }
-
-/* What ra_choose_plans works on. */
-typedef struct plans_maker {
-    ra_predict_job *job;
-    ra_schedule schedule;     /* of one round */
-    bool sampled;             /* the layout is */
-    ra_predict_plan *plans;   /* [followed_count], of all heads and queries; owned */
-    ra_predict_bytes *totals; /* [followed_count]; NULL: not yet; owned */
-    ra_predict_times times;
-} plans_maker;
 
 static void forget_all(plans_maker *m)
 {
@@ -147,7 +138,8 @@ static ra_status make_whole(void *context, int32_t rounds, double stretch, bool 
     ra_status const status = plan_whole(m, rounds);
     if (status != RA_OK)
         return status;
-    *found_out = choose_groups(job, m->plans, stretch);
+    m->stretch = stretch;
+    *found_out = choose_groups(m);
     if (2 * job->looks > ra_predict_looks_most) /* those of twice the rounds */
         found_out->could = RA_GROUPS_NONE;
     return RA_OK;
@@ -229,10 +221,9 @@ static ra_plans_made measure_splits(const plans_maker *m)
         int64_t buffers;
         int64_t const needed = ra_predict_group_bytes(job, rank, total, &buffers);
         int64_t const room = room_beside(job, total, rank);
-        int64_t const whole = ra_max_i64(1, ra_predict_read_maps(job, &m->plans[i]));
         refused = refused || room + ra_predict_tensors_room(job, rank) < 0;
         made.lack_bytes = ra_max_i64(made.lack_bytes, needed - room);
-        permille = ra_max_i64(permille, 1000 * total->read_maps / whole);
+        permille = ra_max_i64(permille, 1000 * total->read_maps / ra_max_i64(1, m->bytes[i].maps));
     }
     made.stretch = 1e-3 * (double)permille;
     if (refused)

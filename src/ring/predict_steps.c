@@ -188,7 +188,7 @@ static ra_status plan_teams(const planning *p, int rank, ra_predict_plan *plan)
                                ra_teams_size(teams, team), 0, plan, 0);
     for (int round = 0; round < p->job->rounds; ++round)
         for (int d = 1; d < teams->count; ++d)
-            for (int turn = 0; turn < ra_teams_turns(teams, d) && status == RA_OK; ++turn)
+            for (int turn = 0; turn < teams->turns[d] && status == RA_OK; ++turn)
                 status = team_step(p, rank, round, d, turn, plan, s++);
     return status;
 }

@@ -15,6 +15,8 @@ typedef struct ra_teams {
     const int *team, *place; /* [ranks] */
     const int *members;      /* [ranks] team after team, in ascending order */
     const int *begin;        /* [count + 1] into members */
+    const int *turns; /* [count] steps for each distance: a member fetches rows of one owner at a
+                         time. Of distance 0: 0 */
     ra_block block;
 } ra_teams;
 
@@ -26,8 +28,6 @@ int ra_teams_size(const ra_teams *teams, int team);
 int ra_teams_member(const ra_teams *teams, int team, int place);
 int ra_teams_ahead(const ra_teams *teams, int team, int distance);
 int ra_teams_behind(const ra_teams *teams, int team, int distance);
-/** Steps for one distance: a member fetches rows of one owner at a time. The same on all ranks. */
-int ra_teams_turns(const ra_teams *teams, int distance);
 /** The owners in one of these turns: place p of `team` fetches from the p-th. */
 const int *ra_teams_owners(const ra_teams *teams, int team, int distance, int turn, int *count_out);
 /** Rows of all members, one after the other; `rows` has those of each rank. */
@@ -283,9 +283,10 @@ int32_t ra_ring_most_groups(const ra_ring_config *config, int ranks, int32_t til
  */
 int32_t ra_ring_fewest_groups(const ra_ring_config *config, const ra_pattern *pattern, int ranks,
                               int teams);
-/* What kernels read of a plan: bytes of its maps, and of the list of their chunks' steps. */
+/* Bytes of a plan. */
 typedef struct ra_plan_bytes {
-    int64_t maps, chunks;
+    int64_t maps, chunks; /* where kernels read them: its maps, the list of their chunks' steps */
+    int64_t others;       /* steps and lists of rows; 0 if kernels read other memory */
 } ra_plan_bytes;
 
 /*
@@ -294,8 +295,8 @@ typedef struct ra_plan_bytes {
  * layer's heads are in several groups, where parts need other keys in a round than all queries do,
  * and where each is rounded. How much more, `stretch`, is seen when they are there.
  */
-int64_t ra_ring_more_map_bytes(const ra_ring_config *config, int32_t groups, int32_t plans,
-                               const ra_plan_bytes *whole, double stretch);
+int64_t ra_ring_more_plan_bytes(const ra_ring_config *config, int32_t groups, int32_t plans,
+                                const ra_plan_bytes *whole, double stretch);
 ra_head_group ra_ring_group(const ra_ring *ring, int32_t group);
 const ra_plan *ra_ring_plan(const ra_ring *ring, int32_t group);
 ra_kernel_shape ra_ring_shape(const ra_ring *ring, const ra_head_group *group);

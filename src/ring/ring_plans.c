@@ -83,25 +83,23 @@ static ra_status make_plan(ra_ring *ring, const ra_plan_request *request, ra_pla
     return status;
 }
 
-/* What plans of so many groups take of the host's memory beyond that of all heads: records, steps
-   and lists of rows. */
-static int64_t more_plan_bytes(const ra_ring *ring, int32_t count, const ra_plan *whole)
-{
-    size_t one = ra_pool_round(ring->host_pool, whole->block.bytes);
-    for (int s = 0; s < whole->step_count; ++s)
-        one += ra_pool_round(ring->host_pool, whole->steps[s].sent_local.block.bytes);
-    return (int64_t)(ra_pool_round(ring->host_pool, (size_t)count * sizeof(ra_plan)) +
-                     (size_t)(count - 1) * one);
-}
-
 static ra_plan_bytes bytes_of(const ra_ring *ring, const ra_plan *plan)
 {
     ra_plan_bytes bytes = {.chunks = (int64_t)ra_pool_round(ring->pool, plan->chunk_steps.bytes)};
     const ra_tilemap *map;
-    for (int s = 0; s < plan->step_count; ++s)
+    size_t others = ra_pool_round(ring->host_pool, plan->block.bytes);
+    for (int s = 0; s < plan->step_count; ++s) {
+        others += ra_pool_round(ring->host_pool, plan->steps[s].sent_local.block.bytes);
         for (int i = 0; (map = map_of(plan, s, i)) != NULL; ++i)
             bytes.maps += (int64_t)ra_pool_round(ring->pool, (size_t)map->bytes);
+    }
+    bytes.others = ring->host_pool == ring->pool ? (int64_t)others : 0;
     return bytes;
+}
+
+static int64_t plan_array_bytes(const ra_ring *ring, int32_t count)
+{
+    return (int64_t)ra_pool_round(ring->host_pool, (size_t)count * sizeof(ra_plan));
 }
 
 /* What ra_choose_plans works on. */
@@ -120,10 +118,9 @@ static int64_t needed_bytes(const void *context, int32_t groups, int64_t *buffer
     const plans_maker *m = context;
     const ra_ring *ring = m->ring;
     int32_t const count = plans_for(ring, groups);
-    int64_t const maps =
-        count > 1 ? ra_ring_more_map_bytes(&ring->config, groups, count, &m->bytes, m->stretch) : 0;
-    return ra_ring_group_bytes(ring, &m->whole, groups, buffers_out) + maps +
-           (ring->host_pool == ring->pool ? more_plan_bytes(ring, count, &m->whole) : 0);
+    return ra_ring_group_bytes(ring, &m->whole, groups, buffers_out) +
+           ra_ring_more_plan_bytes(&ring->config, groups, count, &m->bytes, m->stretch) +
+           (ring->host_pool == ring->pool ? plan_array_bytes(ring, count) : 0);
 }
 
 /* Before and after a try that can be gone without. */

@@ -7,16 +7,30 @@
 
 #include <string.h>
 
+static int turns_of(const ra_teams *teams, int distance)
+{
+    int most = 1;
+    if (teams->largest * teams->count == teams->ranks)
+        return 1; /* all are of one size */
+    for (int t = 0; t < teams->count; ++t) {
+        int const readers = ra_teams_size(teams, t);
+        int const owners = ra_teams_size(teams, ra_teams_behind(teams, t, distance));
+        int const turns = (owners + readers - 1) / readers;
+        most = turns > most ? turns : most;
+    }
+    return most;
+}
+
 ra_status ra_teams_init(int ranks, const int *hosts, ra_pool *pool, ra_teams *teams_out)
 {
     ra_teams teams = {.ranks = ranks};
     size_t const n = (size_t)ranks;
     ra_status const status =
-        ra_pool_alloc(pool, RA_MEM_TILEMAP, (4 * n + 1) * sizeof(int), NULL, &teams.block);
+        ra_pool_alloc(pool, RA_MEM_TILEMAP, (5 * n + 1) * sizeof(int), NULL, &teams.block);
     if (status != RA_OK)
         return status;
     int *const team = memset(teams.block.data, 0, teams.block.bytes), *const place = team + n,
-               *const members = place + n, *const begin = members + n;
+               *const members = place + n, *const begin = members + n, *const turns = begin + n + 1;
     for (int rank = 0; rank < ranks; ++rank) {
         team[rank] = hosts != NULL ? hosts[rank] : rank;
         teams.count = team[rank] >= teams.count ? team[rank] + 1 : teams.count;
@@ -32,6 +46,9 @@ ra_status ra_teams_init(int ranks, const int *hosts, ra_pool *pool, ra_teams *te
     teams.place = place;
     teams.members = members;
     teams.begin = begin;
+    teams.turns = turns;
+    for (int distance = 1; distance < teams.count; ++distance)
+        turns[distance] = turns_of(&teams, distance);
     *teams_out = teams;
     return RA_OK;
 }
@@ -60,20 +77,6 @@ int ra_teams_ahead(const ra_teams *teams, int team, int distance)
 int ra_teams_behind(const ra_teams *teams, int team, int distance)
 {
     return (team - distance % teams->count + teams->count) % teams->count;
-}
-
-int ra_teams_turns(const ra_teams *teams, int distance)
-{
-    int most = 1;
-    if (teams->largest * teams->count == teams->ranks)
-        return 1; /* all are of one size */
-    for (int t = 0; t < teams->count; ++t) {
-        int const readers = ra_teams_size(teams, t);
-        int const owners = ra_teams_size(teams, ra_teams_behind(teams, t, distance));
-        int const turns = (owners + readers - 1) / readers;
-        most = turns > most ? turns : most;
-    }
-    return most;
 }
 
 const int *ra_teams_owners(const ra_teams *teams, int team, int distance, int turn, int *count_out)

@@ -583,14 +583,12 @@ Test(rounds, and_groups_that_were_asked_for_are_made_once)
 Test(rounds, end_before_the_steps_get_too_many)
 {
     ra_ring_config config = {.schedule = RA_SCHEDULE_AUTO};
-    ra_teams teams = {.ranks = 64, .count = 64, .largest = 1};
-    int begin[200];
-    for (int i = 0; i < 200; ++i)
-        begin[i] = i;
-    teams.begin = begin;
+    ra_teams teams;
+    cr_assert_eq(ra_teams_init(64, NULL, open_pool(), &teams), RA_OK);
     cr_expect_eq(ra_plan_more_rounds(&config, &teams, 32), 64, "4,033 steps");
     cr_expect_eq(ra_plan_more_rounds(&config, &teams, 64), 0, "not beyond the most");
-    teams.ranks = teams.count = 129;
+    ra_teams_fini(open_pool(), &teams);
+    cr_assert_eq(ra_teams_init(129, NULL, open_pool(), &teams), RA_OK);
     cr_expect_eq(ra_plan_more_rounds(&config, &teams, 8), 16, "2,049 steps");
     cr_expect_eq(ra_plan_more_rounds(&config, &teams, 16), 0, "4,097 steps");
     config.rounds = 1;
@@ -598,4 +596,5 @@ Test(rounds, end_before_the_steps_get_too_many)
     config.rounds = 0;
     config.schedule = RA_SCHEDULE_RING;
     cr_expect_eq(ra_plan_more_rounds(&config, &teams, 1), 0, "blocks hop");
+    ra_teams_fini(open_pool(), &teams);
 }
