@@ -44,9 +44,7 @@ static void begin_grads(backward_pass *pass)
     ra_stored_grads const direct = pass->direct;
     char *sums = ring->grads.data;
     if (direct.dkv) {
-        pass->own_grads =
-            (ra_pair_view){ra_ring_view(ring, t->dk, c->dtype, c->kv_heads, g->kv_begin),
-                           ra_ring_view(ring, t->dv, c->dtype, c->kv_heads, g->kv_begin)};
+        pass->own_grads = ra_ring_key_views(ring, t->dk, t->dv, g);
     } else if (ring->schedule == RA_SCHEDULE_SHARED) {
         pass->own_grads = ra_shared_grads(ring, g, ra_ring_place(ring));
     } else {
@@ -101,8 +99,8 @@ static ra_status make_delta(ra_ring *ring, const ra_ring_tensors *tensors)
     ra_kernel_shape const shape = ra_ring_shape(ring, &all);
     if (ring->has_delta || ring->mode == RA_RING_COMM_ONLY)
         return RA_OK;
-    ra_view const out = ra_ring_view(ring, tensors->out, c->dtype, c->heads, 0);
-    ra_view const dout = ra_ring_view(ring, tensors->dout, c->dtype, c->heads, 0);
+    ra_view const out = ra_ring_view(ring, tensors->out, c->heads, 0);
+    ra_view const dout = ra_ring_view(ring, tensors->dout, c->heads, 0);
     int64_t const mark = ra_ring_mark(ring, RA_TRACE_DELTA, -1, -1, -1, rows);
     ra_status const status =
         ring->kernel->ops->delta(ring->kernel, &shape, rows, &out, &dout, ring->delta.data);
@@ -306,17 +304,15 @@ static ra_status store_queries(const backward_pass *pass)
 
 static ra_status store_keys(const backward_pass *pass)
 {
-    const ra_ring_config *c = &pass->ring->config;
     const ra_ring_tensors *t = pass->tensors;
-    const ra_head_group *g = &pass->group;
     const ra_kernel_shape *shape = &pass->step.shape;
     int64_t const rows = ra_ring_local_rows(pass->ring);
-    ra_view const dk = ra_ring_view(pass->ring, t->dk, c->dtype, c->kv_heads, g->kv_begin);
-    ra_view const dv = ra_ring_view(pass->ring, t->dv, c->dtype, c->kv_heads, g->kv_begin);
-    if (pass->direct.dkv || !g->ends_keys)
+    ra_pair_view const to = ra_ring_key_views(pass->ring, t->dk, t->dv, &pass->group);
+    if (pass->direct.dkv || !pass->group.ends_keys)
         return RA_OK;
-    ra_status const status = store(pass->ring, shape, rows, &pass->own_grads.first, &dk);
-    return status != RA_OK ? status : store(pass->ring, shape, rows, &pass->own_grads.second, &dv);
+    ra_status const status = store(pass->ring, shape, rows, &pass->own_grads.first, &to.first);
+    return status != RA_OK ? status
+                           : store(pass->ring, shape, rows, &pass->own_grads.second, &to.second);
 }
 
 /* Zero the gradients of a group's keys, once no member still stores those of the group before from

@@ -175,11 +175,6 @@ static ra_status combine(ra_ring *ring, const ra_head_group *g, const ra_linear_
 
 /* ---- passes ---------------------------------------------------------------------------------- */
 
-static ra_view view_of(const ra_ring *ring, const void *data, int32_t heads, int32_t head_begin)
-{
-    return ra_ring_view(ring, data, ring->config.dtype, heads, head_begin);
-}
-
 static ra_linear_pass pass_of(const ra_ring *ring, const ra_ring_tensors *t, const ra_head_group *g)
 {
     const ra_ring_config *c = &ring->config;
@@ -189,14 +184,14 @@ static ra_linear_pass pass_of(const ra_ring *ring, const ra_ring_tensors *t, con
                             .segments = segments_of(ring, g),
                             .causal = c->linear == RA_LINEAR_CAUSAL,
                             .method = c->linear_method,
-                            .q = view_of(ring, t->q, c->heads, g->q_begin),
-                            .k = view_of(ring, t->k, c->kv_heads, g->kv_begin),
-                            .v = view_of(ring, t->v, c->kv_heads, g->kv_begin),
-                            .out = view_of(ring, t->out, c->heads, g->q_begin),
-                            .dout = view_of(ring, t->dout, c->heads, g->q_begin),
-                            .dq = view_of(ring, t->dq, c->heads, g->q_begin),
-                            .dk = view_of(ring, t->dk, c->kv_heads, g->kv_begin),
-                            .dv = view_of(ring, t->dv, c->kv_heads, g->kv_begin),
+                            .q = ra_ring_view(ring, t->q, c->heads, g->q_begin),
+                            .k = ra_ring_view(ring, t->k, c->kv_heads, g->kv_begin),
+                            .v = ra_ring_view(ring, t->v, c->kv_heads, g->kv_begin),
+                            .out = ra_ring_view(ring, t->out, c->heads, g->q_begin),
+                            .dout = ra_ring_view(ring, t->dout, c->heads, g->q_begin),
+                            .dq = ra_ring_view(ring, t->dq, c->heads, g->q_begin),
+                            .dk = ra_ring_view(ring, t->dk, c->kv_heads, g->kv_begin),
+                            .dv = ra_ring_view(ring, t->dv, c->kv_heads, g->kv_begin),
                             .states = parts[RA_LINEAR_STATES].data,
                             .grads = parts[RA_LINEAR_GRADS].data,
                             .prefixes = parts[RA_LINEAR_PREFIXES].data,

@@ -42,21 +42,27 @@ ra_pair_view ra_pair_skip(const ra_pair_view *pair, int64_t rows)
     return rest;
 }
 
-ra_view ra_ring_view(const ra_ring *ring, const void *data, ra_dtype dtype, int32_t heads,
-                     int32_t head_begin)
+ra_view ra_ring_view(const ra_ring *ring, const void *data, int32_t heads, int32_t head_begin)
 {
     union {
         const void *from;
         void *to;
     } const pointer = {data}; /* a view serves reading and writing; its user knows which */
-    return ra_view_dense(pointer.to, dtype, ra_ring_local_rows(ring), heads, ring->config.dim,
-                         head_begin);
+    return ra_view_dense(pointer.to, ring->config.dtype, ra_ring_local_rows(ring), heads,
+                         ring->config.dim, head_begin);
+}
+
+ra_pair_view ra_ring_key_views(const ra_ring *ring, const void *first, const void *second,
+                               const ra_head_group *group)
+{
+    int32_t const heads = ring->config.kv_heads;
+    return (ra_pair_view){ra_ring_view(ring, first, heads, group->kv_begin),
+                          ra_ring_view(ring, second, heads, group->kv_begin)};
 }
 
 ra_view ra_ring_query_view(const ra_ring *ring, const void *data, const ra_head_group *group)
 {
-    const ra_ring_config *c = &ring->config;
-    ra_view view = ra_ring_view(ring, data, c->dtype, c->heads, group->q_begin);
+    ra_view view = ra_ring_view(ring, data, ring->config.heads, group->q_begin);
     skip_rows(&view, ra_head_group_begin(group, ra_ring_local_rows(ring)));
     return view;
 }
@@ -75,11 +81,9 @@ int64_t ra_ring_first_line(const ra_ring *ring, const ra_head_group *group)
 ra_pair_view ra_ring_own_keys(const ra_ring *ring, const ra_ring_tensors *tensors,
                               const ra_head_group *group)
 {
-    const ra_ring_config *c = &ring->config;
     if (ring->schedule == RA_SCHEDULE_SHARED) /* batches lie further apart */
         return ra_shared_keys(ring, group->kv_begin, ra_ring_place(ring));
-    return (ra_pair_view){ra_ring_view(ring, tensors->k, c->dtype, c->kv_heads, group->kv_begin),
-                          ra_ring_view(ring, tensors->v, c->dtype, c->kv_heads, group->kv_begin)};
+    return ra_ring_key_views(ring, tensors->k, tensors->v, group);
 }
 
 /* A device that gives or takes back a pool's memory may wait for all its work without a deadline,
