@@ -162,11 +162,11 @@ int32_t ra_pattern_multiplicity(const ra_pattern *pattern, int32_t head, int64_t
 /**
  * The rows of `keys` that queries in `queries` touch, with any of `heads`.
  *
- * *rows_out is a subset of `keys` in a short list of pieces; *local_out, where not NULL, lists the
- * same rows in the same order as local numbers of `keys` (its `rows` are those). Cost: O(slices +
- * key rows / 64) time where all is at stride 1, else O(slices * pieces of keys) and that of
- * ra_marks_take; key rows / 8 bytes of scratch, given back. On failure *rows_out may be empty.
- * Errors as ra_pool_alloc.
+ * *rows_out is a subset of `keys` in a short list of pieces; *local_out lists the same rows in the
+ * same order as local numbers of `keys` (its `rows` are those). Either may be NULL. Cost: O(slices
+ * + key rows / 64) time where all is at stride 1, else O(slices * pieces of keys) and that of
+ * ra_marks_take; key rows / 8 bytes of scratch, given back. On failure both are empty. Errors as
+ * ra_pool_alloc.
  */
 RA_CHECKED ra_status ra_pattern_needed_rows(const ra_pattern *pattern, ra_heads heads,
                                             const ra_rowset *queries, const ra_rowset *keys,

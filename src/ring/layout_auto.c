@@ -31,7 +31,7 @@ static ra_status count_hops(const ra_pattern *pattern, const ra_layout *layout, 
     for (int owner = 0; owner < layout->ranks; ++owner) {
         ra_demand demand;
         ra_status const status =
-            ra_demand_init(pattern, layout, layout->rows, all, owner, comm, pool, &demand);
+            ra_demand_init(pattern, layout, layout->rows, all, owner, comm, pool, &demand, NULL);
         if (status != RA_OK)
             return status;
         *rows += demand.rows.row_count * demand.last;
@@ -40,42 +40,43 @@ static ra_status count_hops(const ra_pattern *pattern, const ra_layout *layout, 
     return RA_OK;
 }
 
-static bool is_even(const ra_layout *layout)
+bool ra_layout_is_better(const ra_layout_cost *cost, const ra_layout_cost *best)
 {
-    return layout->rows != NULL && layout->imbalance <= RA_LAYOUT_IMBALANCE;
+    double const rounded = 1e-12;
+    if (ra_layout_is_even(cost))
+        return !ra_layout_is_even(best) || cost->rows < best->rows * (1 - rounded);
+    return !ra_layout_is_even(best) && cost->imbalance < best->imbalance;
 }
 
 ra_status ra_layout_choose(const ra_pattern *pattern, const ra_teams *teams, bool hops,
                            ra_comm *comm, ra_pool *pool, ra_layout *layout_out)
 {
     ra_layout best = {0};
-    int64_t best_rows = INT64_MAX;
+    ra_layout_cost best_cost = {0};
     for (int kind = RA_LAYOUT_CONTIGUOUS; kind < RA_LAYOUT_AUTO; ++kind) {
-        ra_layout layout;
+        ra_layout layout = {0};
         int64_t rows = 0;
         ra_status status =
             ra_layout_init((ra_layout_kind)kind, pattern, teams->ranks, comm, pool, &layout);
-        if (status == RA_OK && is_even(&layout)) {
+        ra_layout_cost cost = {.imbalance = layout.imbalance};
+        if (status == RA_OK && ra_layout_is_even(&cost)) {
             status = hops ? count_hops(pattern, &layout, comm, pool, &rows)
                           : count_for_teams(pattern, &layout, teams, comm, pool, &rows);
-            if (status != RA_OK)
-                ra_layout_fini(pool, &layout);
         }
         if (status != RA_OK) {
+            ra_layout_fini(pool, &layout);
             ra_layout_fini(pool, &best);
             return status;
         }
-        bool const even = is_even(&layout), best_even = is_even(&best);
-        bool const better = best.rows == NULL || (even && !best_even) ||
-                            (even && rows < best_rows) ||
-                            (!even && !best_even && layout.imbalance < best.imbalance);
+        cost.rows = (double)rows;
+        bool const better = best.rows == NULL || ra_layout_is_better(&cost, &best_cost);
         ra_layout *loser = better ? &best : &layout;
         ra_layout_fini(pool, loser);
         if (better) {
             best = layout;
-            best_rows = rows;
+            best_cost = cost;
         }
-        if (best_rows == 0 && is_even(&best))
+        if (best_cost.rows == 0 && ra_layout_is_even(&best_cost))
             break; /* none sends less */
     }
     *layout_out = best;

@@ -132,7 +132,7 @@ static ra_status init_offer(const team_plan *t, int distance, int turn, int s)
     const ra_teams *teams = request->teams;
     int const readers = ra_teams_ahead(teams, t->team, distance);
     int const size = ra_teams_size(teams, readers);
-    ra_rowset queries, sent, local;
+    ra_rowset queries, local;
     if (t->place / size != turn)
         return RA_OK;
     ra_status status = ra_teams_rows(teams, readers, request->queries, t->pool, &queries);
@@ -140,11 +140,10 @@ static ra_status init_offer(const team_plan *t, int distance, int turn, int s)
         return status;
     ra_comm_beat(request->comm);
     status = ra_pattern_needed_rows(request->pattern, request->heads, &queries,
-                                    &request->layout->rows[request->rank], t->pool, &sent, &local);
+                                    &request->layout->rows[request->rank], t->pool, NULL, &local);
     ra_rowset_fini(t->pool, &queries);
     if (status != RA_OK)
         return status;
-    ra_rowset_fini(t->pool, &sent);
     for (int round = 0; round < request->rounds && status == RA_OK; ++round) {
         ra_step *const step = &t->plan->steps[s + round * t->round_steps];
         status = init_round(t, &local, round, &step->sent_local);

@@ -22,7 +22,7 @@ static ra_status join_others(const ra_rowset *rows, int ranks, int owner, ra_poo
 
 ra_status ra_demand_init(const ra_pattern *pattern, const ra_layout *layout,
                          const ra_rowset *queries, ra_heads heads, int owner, ra_comm *comm,
-                         ra_pool *pool, ra_demand *demand_out)
+                         ra_pool *pool, ra_demand *demand_out, ra_rowset *local_out)
 {
     ra_demand d = {0};
     ra_rowset others;
@@ -31,7 +31,7 @@ ra_status ra_demand_init(const ra_pattern *pattern, const ra_layout *layout,
         return status;
     ra_comm_beat(comm);
     status = ra_pattern_needed_rows(pattern, heads, &others, &layout->rows[owner], pool, &d.rows,
-                                    &d.local);
+                                    local_out);
     ra_rowset_fini(pool, &others);
     /* The nearest reader, then the farthest; rows that are needed have one. */
     for (int way = 0; way < 2 && d.rows.row_count > 0; ++way) {
@@ -45,17 +45,19 @@ ra_status ra_demand_init(const ra_pattern *pattern, const ra_layout *layout,
                                              &needed);
         }
     }
-    if (status != RA_OK)
-        ra_demand_fini(pool, &d);
-    else
+    if (status == RA_OK) {
         *demand_out = d;
+        return RA_OK;
+    }
+    ra_demand_fini(pool, &d);
+    if (local_out != NULL)
+        ra_rowset_fini(pool, local_out);
     return status;
 }
 
 void ra_demand_fini(ra_pool *pool, ra_demand *demand)
 {
     ra_rowset_fini(pool, &demand->rows);
-    ra_rowset_fini(pool, &demand->local);
     *demand = (ra_demand){0};
 }
 
@@ -112,16 +114,14 @@ ra_status ra_plan_init_ring(const ra_plan_request *request, ra_pool *pool, ra_pl
     int made = 0;
     status = init_ring_own(request, pool, &plan->steps[0]);
     while (made < ranks && status == RA_OK) {
+        bool const sends = made == request->rank && ranks > 1;
         status = ra_demand_init(request->pattern, request->layout, request->queries, request->heads,
-                                made, request->comm, pool, &demands[made]);
+                                made, request->comm, pool, &demands[made],
+                                sends ? &plan->steps[1].sent_local : NULL);
         made += status == RA_OK;
     }
     for (int s = 1; s < ranks && status == RA_OK; ++s)
         status = init_ring_step(request, demands, s, pool, plan);
-    if (status == RA_OK && ranks > 1) {
-        plan->steps[1].sent_local = demands[request->rank].local;
-        demands[request->rank].local = (ra_rowset){0};
-    }
     for (int i = 0; i < made; ++i)
         ra_demand_fini(pool, &demands[i]);
     ra_pool_free(pool, NULL, &block);

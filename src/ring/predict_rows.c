@@ -276,16 +276,12 @@ ra_status ra_predict_refuse_pieces(const ra_predict_job *job)
     return RA_ERR_UNSUPPORTED;
 }
 
-/* What estimates of equally many rows differ by. */
-static double const rounded = 1e-12;
-
 /* As the ring: fewest rows sent where even enough, else the most even; first of equals. */
 static ra_status choose(ra_predict_job *job)
 {
     int best = -1;
-    double best_rows = 0, best_imbalance = 0;
+    ra_layout_cost best_cost = {0};
     for (int kind = RA_LAYOUT_CONTIGUOUS; kind < RA_LAYOUT_AUTO; ++kind) {
-        double rows = 0;
         if (kind == RA_LAYOUT_BALANCED && !can_deal(job)) {
             job->left_out[kind] = true;
             continue;
@@ -297,19 +293,16 @@ static ra_status choose(ra_predict_job *job)
         job->left_out[kind] = !can;
         if (status == RA_OK && !can)
             continue;
-        bool const even = job->layout.imbalance <= RA_LAYOUT_IMBALANCE;
-        if (status == RA_OK && even)
-            status = ra_predict_crossing(job, &rows);
+        ra_layout_cost cost = {.imbalance = job->layout.imbalance};
+        if (status == RA_OK && ra_layout_is_even(&cost))
+            status = ra_predict_crossing(job, &cost.rows);
         if (status != RA_OK)
             return status;
-        bool const best_even = best >= 0 && best_imbalance <= RA_LAYOUT_IMBALANCE;
-        if (best < 0 || (even && (!best_even || rows < best_rows * (1 - rounded))) ||
-            (!even && !best_even && job->layout.imbalance < best_imbalance)) {
+        if (best < 0 || ra_layout_is_better(&cost, &best_cost)) {
             best = kind;
-            best_rows = rows;
-            best_imbalance = job->layout.imbalance;
+            best_cost = cost;
         }
-        if (best_rows == 0 && best_imbalance <= RA_LAYOUT_IMBALANCE)
+        if (best_cost.rows == 0 && ra_layout_is_even(&best_cost))
             break; /* none sends less */
     }
     return (int)job->layout.kind == best ? RA_OK : set_rows(job, (ra_layout_kind)best);

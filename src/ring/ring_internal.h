@@ -41,18 +41,32 @@ RA_CHECKED ra_status ra_rowset_join(const ra_rowset *sets, const int *which, int
 
 /* What the other ranks need of one owner's rows. */
 typedef struct ra_demand {
-    ra_rowset rows, local; /* needed by anyone; local numbers of the owner */
-    int first, last;       /* distances of the nearest and farthest rank that needs any; 0: none */
+    ra_rowset rows;  /* needed by anyone */
+    int first, last; /* distances of the nearest and farthest rank that needs any; 0: none */
 } ra_demand;
 
-/** @param queries  [ranks]: those of each rank that count. */
+/** @param queries    [ranks]: those of each rank that count.
+    @param local_out  the rows as local numbers of the owner; may be NULL */
 RA_CHECKED ra_status ra_demand_init(const ra_pattern *pattern, const ra_layout *layout,
                                     const ra_rowset *queries, ra_heads heads, int owner,
-                                    ra_comm *comm, ra_pool *pool, ra_demand *demand_out);
+                                    ra_comm *comm, ra_pool *pool, ra_demand *demand_out,
+                                    ra_rowset *local_out);
 void ra_demand_fini(ra_pool *pool, ra_demand *demand);
 
 /* Largest share of live pairs over the mean one that counts as balanced. */
 #define RA_LAYOUT_IMBALANCE 1.05
+
+/* What layout auto goes by: rows that are sent, where pairs are even enough, else the imbalance. */
+typedef struct ra_layout_cost {
+    double imbalance, rows;
+} ra_layout_cost;
+
+static inline bool ra_layout_is_even(const ra_layout_cost *cost)
+{
+    return cost->imbalance <= RA_LAYOUT_IMBALANCE;
+}
+/* Not of equals: estimates of equally many rows differ in their last bits. */
+bool ra_layout_is_better(const ra_layout_cost *cost, const ra_layout_cost *best);
 
 /* As ra_layout_init, but only balanced visits live pairs: the imbalance of others is left 0. */
 RA_CHECKED ra_status ra_layout_deal(ra_layout_kind kind, const ra_pattern *pattern, int ranks,
@@ -538,8 +552,10 @@ static inline void ra_ring_mark_end(const ra_ring *ring, int64_t mark)
 }
 
 /* This rank's rows of a tensor with so many heads, from head `head_begin` on. */
-ra_view ra_ring_view(const ra_ring *ring, const void *data, ra_dtype dtype, int32_t heads,
-                     int32_t head_begin);
+ra_view ra_ring_view(const ra_ring *ring, const void *data, int32_t heads, int32_t head_begin);
+/* A group's heads of two tensors that are shaped as k. */
+ra_pair_view ra_ring_key_views(const ra_ring *ring, const void *first, const void *second,
+                               const ra_head_group *group);
 /* A group's heads and rows of a tensor that is shaped as q; and this rank's number of such rows. */
 ra_view ra_ring_query_view(const ra_ring *ring, const void *data, const ra_head_group *group);
 int64_t ra_ring_query_rows(const ra_ring *ring, const ra_head_group *group);

@@ -251,8 +251,7 @@ ra_status ra_pattern_needed_rows(const ra_pattern *pattern, ra_heads heads,
                                  const ra_rowset *queries, const ra_rowset *keys, ra_pool *pool,
                                  ra_rowset *rows_out, ra_rowset *local_out)
 {
-    ra_rowset local = {0};
-    *rows_out = (ra_rowset){0};
+    ra_rowset local = {0}, rows = {0};
     marking marks = {.queries = queries, .keys = keys, .pool = pool};
     ra_status status = marks_make(pattern, heads, &marks);
     for (int64_t i = 0; i < keys->piece_count && status == RA_OK; ++i) {
@@ -266,14 +265,16 @@ ra_status ra_pattern_needed_rows(const ra_pattern *pattern, ra_heads heads,
         qsort(ranges, (size_t)count, sizeof(*ranges), ra_compare_i64); /* by begin, in front */
     if (status == RA_OK && local_out != NULL)
         status = ra_rowset_init(pool, ranges, count, &local);
-    if (status == RA_OK) {
+    if (status == RA_OK && rows_out != NULL) {
         to_global(keys, ranges, count);
-        status = ra_rowset_init(pool, ranges, count, rows_out);
+        status = ra_rowset_init(pool, ranges, count, &rows);
     }
-    if (status == RA_OK && local_out != NULL)
-        *local_out = local;
-    else
+    if (status != RA_OK)
         ra_rowset_fini(pool, &local);
+    if (rows_out != NULL)
+        *rows_out = rows;
+    if (local_out != NULL)
+        *local_out = local;
     ra_pool_free(pool, NULL, &marks.ranges.block);
     ra_pool_free(pool, NULL, &marks.scratch);
     return status;
