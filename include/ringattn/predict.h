@@ -86,7 +86,6 @@ typedef struct ra_hardware {
     double peak_tflops[3];                     /* by ra_dtype */
     ra_pass_speed speeds[RA_WORK_COUNT][2][3]; /* by ra_work, 1: backward, and ra_dtype */
     ra_link node, network;                     /* within a node, and between nodes */
-    int64_t workspace_bytes;                   /* scratch of kernels; -1: that of this build's */
     int32_t threads;                           /* per rank, that peaks and speeds are of */
     int32_t multiprocessors;                   /* of a GPU: scratch of this build grows with them */
     double compute_capability;                 /* of a GPU, such as 9.0; 0: not known */

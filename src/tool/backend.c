@@ -160,6 +160,21 @@ ra_status ra_backend_choose(const ra_config *config, int ranks, ra_backend *back
     return RA_OK;
 }
 
+ra_backend ra_backend_described(const ra_config *config, int ranks, const ra_hardware *hardware,
+                                char note_out[RA_BACKEND_NOTE_MAX])
+{
+    char text[RA_BACKEND_NOTE_MAX];
+    bool const has_gpus = hardware != NULL && hardware->multiprocessors > 0;
+    note_out[0] = '\0';
+    if (config->backend != RA_BACKEND_AUTO || !has_gpus || ra_config_wants_cpu(config))
+        return config->backend;
+    const char *why = why_not_kernels(config, ranks, text);
+    if (why == NULL)
+        return RA_BACKEND_CUDA;
+    snprintf(note_out, RA_BACKEND_NOTE_MAX, "%s", why);
+    return RA_BACKEND_AUTO;
+}
+
 const char *ra_backend_describe(const ra_backend_gpu *gpu, const char *note,
                                 char text[RA_BACKEND_TEXT_MAX])
 {

@@ -35,7 +35,6 @@ static const ra_config_key keys[] = {
     {"memory", RA_KEY_BYTES, NULL, NULL, AT(memory_bytes), RANGE(1, INT64_MAX / 4)},
     REAL("memory_gb_per_s", memory_gb_per_s, 1e9),
     {"cache", RA_KEY_BYTES, NULL, NULL, AT(cache_bytes), RANGE(1, INT64_MAX / 4)},
-    {"workspace", RA_KEY_BYTES, NULL, NULL, AT(workspace_bytes), RANGE(0, INT64_MAX / 4)},
     {"threads", RA_KEY_INT32, NULL, NULL, AT(threads), RANGE(1, 4096)},
     {"multiprocessors", RA_KEY_INT32, NULL, NULL, AT(multiprocessors), RANGE(1, 1 << 16)},
     REAL("compute_capability", compute_capability, 100),
@@ -60,7 +59,7 @@ static const ra_config_key keys[] = {
 enum { KEY_COUNT = sizeof(keys) / sizeof(keys[0]), PATH_MAX_BYTES = 160 };
 
 /* What a file says that has none of the keys. */
-static const ra_hardware unknown = {.workspace_bytes = -1};
+static const ra_hardware unknown = {0};
 
 /* What is being read; a key may be given once, with dots or in sections. */
 typedef struct reading {

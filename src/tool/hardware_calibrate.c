@@ -128,13 +128,12 @@ static ra_status point_learn(const char *path, json_t *json, ra_comm *comm, int6
     ra_status status = threads_learn(path, json, to);
     ra_hardware const known = {.ranks = 1,
                                .ranks_per_node = 1,
-                               .workspace_bytes = -1,
                                .cache_bytes = cache_bytes,
                                .threads = to->on_gpu ? 0 : to->threads,
                                .multiprocessors = to->on_gpu ? to->threads : 0};
     if (status == RA_OK)
         status = point_parse(path, json_object_get(json, "config"), &point.config);
-    if (to->on_gpu) /* where it may be auto, which is planned as the CPU */
+    if (to->on_gpu) /* where it may be auto */
         point.config.backend = RA_BACKEND_CUDA;
     if (status == RA_OK)
         status = ra_plan_point_init(&point, 1, &known);

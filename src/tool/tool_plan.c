@@ -19,7 +19,7 @@ typedef struct planner {
     ra_job_text text;
     ra_config base;
     ra_hardware hardware;
-    bool has_hardware, told_threads, told_links;
+    bool has_hardware, told_threads, told_backend, told_links;
     int ranks;
     int64_t job_count;
     int point_count, none_fits; /* points, and those of --longest in which no length fits */
@@ -66,6 +66,17 @@ static void tell_threads(planner *p, const ra_plan_point *point)
            known, ra_plural(known), point->threads, known);
 }
 
+/* Once, too: times are of the machine's GPUs, and all else of this build's kernels for CPUs. */
+static void tell_backend(planner *p, const ra_plan_point *point)
+{
+    if (p->told_backend || point->note[0] == '\0')
+        return;
+    p->told_backend = true;
+    ra_log(RA_LOG_WARNING,
+           "compute.backend: auto is planned as the CPU, though the hardware has GPUs: %s",
+           point->note);
+}
+
 /* Once, too: over a link of unknown rate a message takes its latency alone. */
 static void tell_links(planner *p, const ra_plan_point *point)
 {
@@ -93,6 +104,7 @@ static ra_status point_plan(planner *p, const ra_config_pick *pick)
         status = ra_plan_point_init(&point, p->ranks, p->has_hardware ? &p->hardware : NULL);
     if (status == RA_OK) {
         tell_threads(p, &point);
+        tell_backend(p, &point);
         status = ra_predict(&point.request, &point.prediction);
     }
     if (status == RA_OK)
@@ -170,8 +182,7 @@ static ra_status prepare(planner *p)
     ra_config_pick const first = {.sweep_point = 1};
     ra_status status = RA_OK;
     p->has_hardware = o->hardware_path != NULL || o->calibrate_path != NULL;
-    p->hardware =
-        (ra_hardware){.name = "this machine", .shares_memory = true, .workspace_bytes = -1};
+    p->hardware = (ra_hardware){.name = "this machine", .shares_memory = true};
     if (o->hardware_path != NULL)
         status = ra_hardware_load(o->hardware_path, &p->hardware);
     if (status == RA_OK && o->calibrate_path != NULL)

@@ -122,8 +122,10 @@ ra_status ra_plan_point_init(ra_plan_point *point, int ranks, const ra_hardware 
     ra_status status = open_source(point);
     if (status == RA_OK)
         status = ra_config_check_plan(config, ranks);
-    if (status == RA_OK)
+    if (status == RA_OK) {
+        config->backend = ra_backend_described(config, ranks, hardware, point->note);
         status = ra_backend_check(config, ranks);
+    }
     if (status == RA_OK)
         status = settle_kernels(point);
     if (status == RA_OK)
@@ -147,8 +149,6 @@ ra_status ra_plan_point_init(ra_plan_point *point, int ranks, const ra_hardware 
     ra_kernel_use const use = ra_job_kernel_use(config, ranks, point->threads);
     int64_t const memory =
         hardware != NULL && hardware->memory_bytes > 0 ? hardware->memory_bytes : INT64_MAX;
-    bool const has_scratch =
-        !on_device(point) && hardware != NULL && hardware->workspace_bytes >= 0;
     point->request = (ra_predict_request){
         .standard = config->attention_kind == RA_ATTENTION_STANDARD,
         .pattern = &config->pattern,
@@ -158,8 +158,7 @@ ra_status ra_plan_point_init(ra_plan_point *point, int ranks, const ra_hardware 
         .tile_rows = ops->tile_rows(config->dtype, config->head_dim),
         .maps_by_keys = ops->maps_by_keys,
         .stores = ops->stores_grads != NULL ? ops->stores_grads(&use) : (ra_stored_grads){0},
-        .workspace_bytes =
-            has_scratch ? hardware->workspace_bytes : (int64_t)ops->workspace_bytes(&use),
+        .workspace_bytes = (int64_t)ops->workspace_bytes(&use),
         .threads =
             ops->linear != NULL ? ra_linear_workers(ops->linear, point->threads) : point->threads,
         .pool = config->pool_mode,

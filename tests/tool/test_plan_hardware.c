@@ -255,7 +255,7 @@ Test(plan_hardware, a_machine_whose_name_was_cut_is_one_that_is_read_again)
 
 Test(plan_hardware, a_machine_that_was_saved_is_the_same_machine)
 {
-    static const char base[] = "name: a \"quoted\\ name\nranks: 3\nmemory: 1G\nworkspace: 0\n"
+    static const char base[] = "name: a \"quoted\\ name\nranks: 3\nmemory: 1G\n"
                                "node: {gb_per_s: 3, latency_us: 2}\n";
     static const char job[] = "--set shape.dtype=f32 --set shape.heads=1 --set shape.seq=3000 "
                               "--set pattern.causal=true --set ring.schedule=direct";
@@ -271,7 +271,6 @@ Test(plan_hardware, a_machine_that_was_saved_is_the_same_machine)
     cr_expect_eq(integer(second, "ranks"), 3);
     cr_expect_str_eq(text(second, "hardware"), "a \"quoted\\ name");
     cr_expect_eq(integer(second, "limit_bytes"), 1 << 30);
-    cr_expect_eq(integer(member(second, "memory_bytes"), "workspace"), 0);
     cr_expect_float_eq(forward_ms(second), forward_ms(first), 1e-3 * forward_ms(first));
     cr_expect_float_eq(real(member(second, "forward"), "comm_ms"),
                        real(member(first, "forward"), "comm_ms"), 1e-6);
@@ -288,6 +287,42 @@ Test(plan_hardware, a_machine_that_was_saved_is_the_same_machine)
     command_refused(&result, "plan --save saved.yaml", 2, "--save");
     command_refused(&result, "plan --calibrate bench.json --save nowhere/saved.yaml", 3,
                     "nowhere/saved.yaml");
+}
+
+static void expect_kernel(const char *options, const char *kernel, const char *warning)
+{
+    char line[512];
+    snprintf(line, sizeof(line), "\"$RINGATTN\" plan --quiet --json --ranks 2 %s", options);
+    command_shell(&result, line);
+    cr_assert_eq(result.code, 0, "%s: %s", options, result.err);
+    json_t *root = json_loads(result.out, 0, NULL);
+    json_t *point = json_array_get(member(root, "points"), 0);
+    cr_expect_eq(strncmp(text(point, "kernel"), kernel, strlen(kernel)), 0, "%s: %s", options,
+                 text(point, "kernel"));
+    cr_expect(warning != NULL ? strstr(result.err, warning) != NULL : result.err[0] == '\0',
+              "%s: %s", options, result.err);
+    json_decref(root);
+}
+
+/* The kernels and the memory of a plan are those of the machine whose speeds it goes by. */
+Test(plan_hardware, auto_is_the_gpus_that_are_described)
+{
+    static const char gpu[] = "multiprocessors: 132\ncompute_capability: 9.0\nmemory: 1G\n";
+    static const char with_cuda[] = "--hardware gpu.yaml --set compute.backend=cuda";
+    char line[256];
+    command_file_write("gpu.yaml", gpu, strlen(gpu));
+    expect_kernel("", "cpu", NULL);
+    expect_kernel("--hardware gpu.yaml --set compute.backend=cpu", "cpu", NULL);
+    expect_kernel("--hardware gpu.yaml --set ring.schedule=shared", "cpu",
+                  "auto is planned as the CPU");
+    snprintf(line, sizeof(line), "\"$RINGATTN\" plan --quiet %s", with_cuda);
+    command_shell(&result, line);
+    if (result.code != 0) { /* this build has no kernels for GPUs */
+        expect_kernel("--hardware gpu.yaml", "cpu", "auto is planned as the CPU");
+        return;
+    }
+    expect_kernel(with_cuda, "cuda", NULL);
+    expect_kernel("--hardware gpu.yaml", "cuda", NULL);
 }
 
 /* Every file there is, of machines and of what to measure on one. */
