@@ -107,7 +107,7 @@ typedef struct ra_map_request {
 /**
  * What a map of these heads and queries is cut by: chunks hold a full tile of the widest stride, or
  * less if tiles may share rows.
- * @param shared      whether they may, as far as is known; set if heads take part in several branches
+ * @param shared      whether they may, as far as is known; set if heads are in several branches
  * @param tile_rows   the most queries in a tile; as many as a chunk holds, at most
  * @param chunk_rows  out
  */
