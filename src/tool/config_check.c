@@ -40,18 +40,6 @@ static ra_status rules_check(const ra_config *config, const rule *rules, size_t 
 
 #define RULES_CHECK(config, rules) rules_check(config, rules, sizeof(rules) / sizeof((rules)[0]))
 
-/* What a job has no use for is dropped if it is a default, and refused if it was asked for. */
-static bool asks_for_buffers(const ra_config *config)
-{
-    return config->comm_buffers > 0 && ra_config_was_given(config, "ring.comm_buffers");
-}
-
-static bool asks_for_cache(const ra_config *config)
-{
-    return config->cache_mode != RA_CACHE_OFF &&
-           ra_config_was_given(config, "memory.pattern_cache.mode");
-}
-
 /* Those of linear attention are linear_check's. */
 static ra_status groups_check(const ra_config *config)
 {
@@ -158,14 +146,6 @@ static ra_status linear_check(const ra_config *config)
          "linear attention takes contiguous or auto: its rows must follow one another"},
         {config->head_groups > config->kv_heads, "ring.head_groups",
          "linear attention takes at most shape.kv_heads, one for each state"},
-        {config->schedule != RA_SCHEDULE_AUTO, "ring.schedule",
-         "linear attention takes auto: states travel by a scan, and no keys do"},
-        {asks_for_buffers(config), "ring.comm_buffers",
-         "does not go with linear attention, which sends no keys"},
-        {config->rounds > 1, "ring.rounds",
-         "does not go with linear attention, which sends no keys"},
-        {asks_for_cache(config), "memory.pattern_cache.mode",
-         "does not go with linear attention, which has no tile maps"},
         {config->backward && is_causal && config->linear_method != RA_LINEAR_CHUNKED,
          "attention.linear_method",
          "backward takes chunked: recurrent and cumsum are forward only"},
@@ -173,37 +153,10 @@ static ra_status linear_check(const ra_config *config)
     return RULES_CHECK(config, rules);
 }
 
-static ra_status mask_check(const ra_config *config)
+static ra_status ranks_check(const ra_config *config, int ranks)
 {
-    if (config->mask == RA_MASK_DENSE_BLOCKS && asks_for_cache(config))
-        return ra_config_refuse(
-            config, "memory.pattern_cache.mode",
-            "does not go with attention.mask: dense_blocks, which is never kept there");
-    return RA_OK;
-}
-
-static ra_status base_check(const ra_config *config, int ranks)
-{
-    if (config->variant != RA_VARIANT_BASE)
-        return RA_OK;
-    if (ranks > 1)
+    if (config->variant == RA_VARIANT_BASE && ranks > 1)
         return ra_config_refuse(config, "ring.variant", "base runs on one rank, not on %d", ranks);
-    rule const rules[] = {
-        {asks_for_buffers(config), "ring.comm_buffers",
-         "contradicts ring.variant: base, which has none"},
-        {config->schedule != RA_SCHEDULE_AUTO, "ring.schedule",
-         "contradicts ring.variant: base, which has no steps"},
-        {config->rounds > 1, "ring.rounds", "contradicts ring.variant: base, which has no steps"},
-        {config->pool_mode != RA_POOL_OFF && ra_config_was_given(config, "memory.pool.mode"),
-         "memory.pool.mode", "contradicts ring.variant: base, which has none"},
-        {asks_for_cache(config), "memory.pattern_cache.mode",
-         "contradicts ring.variant: base, which has none"},
-    };
-    return RULES_CHECK(config, rules);
-}
-
-static ra_status self_check(const ra_config *config, int ranks)
-{
     if (config->comm == RA_COMM_SELF && ranks > 1)
         return ra_config_refuse(config, "comm.backend", "self is for one rank, not for %d", ranks);
     return RA_OK;
@@ -258,21 +211,8 @@ static ra_status check(ra_config *config, int ranks, bool counts_pairs)
     if (status == RA_OK)
         status = linear_check(config);
     if (status == RA_OK)
-        status = mask_check(config);
-    if (status == RA_OK)
-        status = base_check(config, ranks);
-    if (status == RA_OK)
-        status = self_check(config, ranks);
-    bool const sends_keys = ra_config_linear(config) == RA_LINEAR_NONE;
-    if (status == RA_OK && (config->variant == RA_VARIANT_BASE || !sends_keys)) {
-        config->comm_buffers = 0;
-        config->cache_mode = RA_CACHE_OFF;
-    }
-    if (status == RA_OK && config->mask == RA_MASK_DENSE_BLOCKS)
-        config->cache_mode = RA_CACHE_OFF;
-    if (status == RA_OK && config->variant == RA_VARIANT_BASE)
-        config->pool_mode = RA_POOL_OFF;
-    return status;
+        status = ranks_check(config, ranks);
+    return status == RA_OK ? ra_config_drop_features(config) : status;
 }
 
 ra_status ra_config_check(ra_config *config, int ranks)

@@ -1,9 +1,11 @@
 /*
  * Options of features that are off. The user expects an option to have an effect, so one without is
  * refused, not ignored. An option at its default is allowed, since a report's configuration lists
- * every key. If only some points of a sweep switch a feature off, its options are meant for the
- * other points and are allowed. If what switches it off was given over the option (a variant's or
- * --set's key over the file's), the option was meant for what that replaces: it gets its default.
+ * every key; but not one that asks for a feature where there cannot be any, which is refused if it
+ * was given, and else dropped. If only some points of a sweep switch a feature off,
+ * its options are meant for the other points and are allowed. If what switches it off was given
+ * over the option (a variant's or --set's key over the file's), the option was meant for what that
+ * replaces: it is as if it had not been given.
  */
 #include "config_layer.h"
 
@@ -14,16 +16,37 @@ typedef struct cause {
 
 static const cause on = {NULL, NULL};
 
-static cause pool_off(const ra_config *config)
+static cause layout_none(const ra_config *config)
+{
+    return config->variant == RA_VARIANT_BASE
+               ? (cause){"ring.variant", "with ring.variant: base, which has one rank"}
+               : on;
+}
+
+static cause keys_stay(const ra_config *config)
 {
     if (config->variant == RA_VARIANT_BASE)
-        return (cause){"ring.variant", "with ring.variant: base, which keeps no freed memory"};
-    if (config->pool_mode == RA_POOL_OFF)
-        return (cause){"memory.pool.mode", "with memory.pool.mode: off, which keeps nothing"};
+        return (cause){"ring.variant", "with ring.variant: base, which sends no keys"};
+    if (ra_config_linear(config) != RA_LINEAR_NONE)
+        return (cause){"attention.kind", "with linear attention, which sends no keys"};
     return on;
 }
 
-static cause cache_off(const ra_config *config)
+static cause pool_none(const ra_config *config)
+{
+    return config->variant == RA_VARIANT_BASE
+               ? (cause){"ring.variant", "with ring.variant: base, which keeps no freed memory"}
+               : on;
+}
+
+static cause pool_off(const ra_config *config)
+{
+    if (config->variant != RA_VARIANT_BASE && config->pool_mode == RA_POOL_OFF)
+        return (cause){"memory.pool.mode", "with memory.pool.mode: off, which keeps nothing"};
+    return pool_none(config);
+}
+
+static cause cache_none(const ra_config *config)
 {
     if (config->variant == RA_VARIANT_BASE)
         return (cause){"ring.variant", "with ring.variant: base, which has no pattern cache"};
@@ -31,9 +54,15 @@ static cause cache_off(const ra_config *config)
         return (cause){"attention.kind", "with linear attention, which has no tile maps"};
     if (config->mask == RA_MASK_DENSE_BLOCKS)
         return (cause){"attention.mask", "with attention.mask: dense_blocks, which is never kept"};
-    if (config->cache_mode == RA_CACHE_OFF)
-        return (cause){"memory.pattern_cache.mode", "with memory.pattern_cache.mode: off"};
     return on;
+}
+
+static cause cache_off(const ra_config *config)
+{
+    cause const none = cache_none(config);
+    if (none.key == NULL && config->cache_mode == RA_CACHE_OFF)
+        return (cause){"memory.pattern_cache.mode", "with memory.pattern_cache.mode: off"};
+    return none;
 }
 
 static cause density_off(const ra_config *config)
@@ -79,18 +108,26 @@ static const struct {
     const char *path;
     int kinds;                             /* of blocks that it is for, a bit each */
     cause (*off)(const ra_config *config); /* NULL: kinds of blocks alone decide */
-} options[] = {{"memory.pool.trim", ANY, pool_off},
-               {"memory.pattern_cache.entries", ANY, cache_off},
-               {"memory.pattern_cache.bytes", ANY, cache_off},
-               {"pattern.blocks.size", BLOCKS, NULL},
-               {"pattern.blocks.width", LOCAL | GLOBAL, NULL},
-               {"pattern.blocks.rates", DILATED, NULL},
-               {"pattern.blocks.density", DILATED | RANDOM, density_off},
-               {"pattern.blocks.globals", GLOBAL, NULL},
-               {"pattern.blocks.seed", RANDOM, NULL},
-               {"pattern.dilated.heads", ANY, dilated_off},
-               {"attention.linear_method", ANY, method_off},
-               {"compute.isa", ANY, isa_off}};
+    const char *none;                      /* asks for nothing, as the default may; or NULL */
+    bool default_asks;                     /* for the feature itself */
+} options[] = {{"ring.layout", ANY, layout_none, NULL, false},
+               {"ring.schedule", ANY, keys_stay, NULL, false},
+               {"ring.rounds", ANY, keys_stay, "1", false},
+               {"ring.comm_buffers", ANY, keys_stay, "0", true},
+               {"memory.pool.mode", ANY, pool_none, "off", true},
+               {"memory.pool.trim", ANY, pool_off, NULL, false},
+               {"memory.pattern_cache.mode", ANY, cache_none, "off", true},
+               {"memory.pattern_cache.entries", ANY, cache_off, NULL, false},
+               {"memory.pattern_cache.bytes", ANY, cache_off, NULL, false},
+               {"pattern.blocks.size", BLOCKS, NULL, NULL, false},
+               {"pattern.blocks.width", LOCAL | GLOBAL, NULL, NULL, false},
+               {"pattern.blocks.rates", DILATED, NULL, NULL, false},
+               {"pattern.blocks.density", DILATED | RANDOM, density_off, NULL, false},
+               {"pattern.blocks.globals", GLOBAL, NULL, NULL, false},
+               {"pattern.blocks.seed", RANDOM, NULL, NULL, false},
+               {"pattern.dilated.heads", ANY, dilated_off, NULL, false},
+               {"attention.linear_method", ANY, method_off, NULL, false},
+               {"compute.isa", ANY, isa_off, NULL, false}};
 
 /* By what option number `i` is off. */
 static cause cause_of(const ra_config *config, size_t i)
@@ -134,13 +171,20 @@ static bool is_swept(const ra_config *config, const char *path)
     return found;
 }
 
+static bool asks(const ra_config *config, size_t i)
+{
+    const ra_config_key *key = &ra_config_keys[ra_config_key_find(options[i].path)];
+    if (options[i].none != NULL && ra_config_holds(config, key, options[i].none))
+        return false;
+    return options[i].default_asks ? ra_config_was_given(config, key->path)
+                                   : !ra_config_is_default(config, key);
+}
+
 /* Why option number `i` has no effect; `on` where it has, or asks for none. */
 static cause without_effect(const ra_config *config, size_t i)
 {
-    const ra_config_key *key = &ra_config_keys[ra_config_key_find(options[i].path)];
     cause const why = cause_of(config, i);
-    return why.key == NULL || ra_config_is_default(config, key) || is_swept(config, why.key) ? on
-                                                                                             : why;
+    return why.key == NULL || !asks(config, i) || is_swept(config, why.key) ? on : why;
 }
 
 ra_status ra_config_reset_replaced(ra_config *config)
@@ -163,4 +207,15 @@ ra_status ra_config_check_effects(const ra_config *config)
             return ra_config_refuse(config, options[i].path, "has no effect %s", why.text);
     }
     return RA_OK;
+}
+
+ra_status ra_config_drop_features(ra_config *config)
+{
+    ra_status status = RA_OK;
+    for (size_t i = 0; i < sizeof(options) / sizeof(options[0]) && status == RA_OK; i++) {
+        if (options[i].default_asks && cause_of(config, i).key != NULL)
+            status = ra_config_default_apply(config, ra_config_key_find(options[i].path),
+                                             options[i].none);
+    }
+    return status;
 }

@@ -38,6 +38,8 @@ bool ra_config_is_default(const ra_config *config, const ra_config_key *key);
 RA_CHECKED ra_status ra_config_reset_replaced(ra_config *config);
 /** Refuse options of features that are off: they would be ignored. */
 RA_CHECKED ra_status ra_config_check_effects(const ra_config *config);
+/** Once that has passed: features that there cannot be, such as a pool in base, are off. */
+RA_CHECKED ra_status ra_config_drop_features(ra_config *config);
 
 /** Apply "a.b=c", whose place in messages is `giver`, "--set", and itself. */
 RA_CHECKED ra_status ra_config_set_apply(ra_config *config, const char *giver, const char *set);

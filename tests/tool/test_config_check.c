@@ -11,7 +11,7 @@ Test(config_check, contradictions_between_keys_are_refused_at_one_of_them)
     REFUSES("pattern: {dilated: {segments: [8, 16], rates: [1]}}\n", "one for each");
     REFUSES("pattern: {dilated: {segments: [8], rates: [1, 2]}}\n", "one for each");
     REFUSES("attention: {mask: dense_blocks}\nmemory: {pattern_cache: {mode: lazy}}\n",
-            "memory.pattern_cache.mode", "never kept");
+            "memory.pattern_cache.mode", "no effect", "never kept");
     REFUSES("pattern: {dilated: {segments: [8, 16]}}\n", "go together");
     REFUSES("pattern: {dilated: {rates: [8, 16]}}\n", "go together");
     REFUSES("pattern: {dilated: {heads: grouped}}\n", "no effect");
@@ -138,16 +138,17 @@ Test(config_check, base_has_one_rank_and_nothing_switched_on)
     cr_assert_eq(ra_config_check(&config, 1), RA_OK);
     cr_assert_eq(config.head_groups, 2);
     ra_config_fini(&config);
-    REFUSES("ring: {variant: base, comm_buffers: 1}\n", "ring.comm_buffers", "contradicts");
-    REFUSES("ring: {variant: base, schedule: ring}\n", "ring.schedule", "contradicts");
-    REFUSES("ring: {variant: base, rounds: 2}\n", "ring.rounds", "contradicts");
+    REFUSES("ring: {variant: base, comm_buffers: 1}\n", "ring.comm_buffers", "no effect", "base");
+    REFUSES("ring: {variant: base, schedule: ring}\n", "ring.schedule", "no effect", "base");
+    REFUSES("ring: {variant: base, rounds: 2}\n", "ring.rounds", "no effect", "base");
     REFUSES("ring: {schedule: ring, rounds: 2}\n", "ring.rounds", "take auto");
     REFUSES("ring: {rounds: 65}\n", "ring.rounds", "64");
     REFUSES("ring: {rounds: 2}\nattention: {kind: linear}\n", "ring.rounds", "linear");
     REFUSES("ring: {variant: base}\nmemory: {pool: {mode: size_class}}\n", "memory.pool.mode",
-            "contradicts");
+            "no effect", "base");
     REFUSES("ring: {variant: base}\nmemory: {pattern_cache: {mode: lazy}}\n",
-            "memory.pattern_cache.mode", "contradicts");
+            "memory.pattern_cache.mode", "no effect", "base");
+    REFUSES("ring: {variant: base, layout: zigzag}\n", "ring.layout", "no effect", "one rank");
     config = parse("ring: {variant: base}\nmemory: {pattern_cache: {mode: off}}\n");
     cr_assert_eq(ra_config_check(&config, 1), RA_OK);
     ra_config_fini(&config);
@@ -242,6 +243,29 @@ Test(config_check, options_of_what_is_replaced_get_their_defaults)
     cr_assert_eq(parse_with(text, &source, &config), RA_OK, "%s", said.line);
     cr_expect_eq(config.pattern.block_width, 20);
     ra_config_fini(&config);
+}
+
+/* What the file asks for is not asked of a variant that cannot have it. */
+Test(config_check, features_are_not_asked_of_a_variant_without_them)
+{
+    static const char text[] =
+        "ring: {comm_buffers: 1, schedule: direct, layout: zigzag, rounds: 2}\n"
+        "memory: {pool: {mode: size_class, trim: 1M}, pattern_cache: {mode: lazy}}\n"
+        "variants: {lean: {ring.variant: base}}\n";
+    ra_config config = {0};
+    ra_config_source source = {.pick.variant = "lean"};
+    cr_assert_eq(parse_with(text, &source, &config), RA_OK, "%s", said.line);
+    cr_assert_eq(ra_config_check(&config, 1), RA_OK, "%s", said.line);
+    cr_expect(config.comm_buffers == 0 && config.pool_mode == RA_POOL_OFF &&
+              config.cache_mode == RA_CACHE_OFF);
+    cr_expect(config.schedule == RA_SCHEDULE_AUTO && config.layout == RA_LAYOUT_AUTO &&
+              config.rounds <= 1);
+    ra_config_fini(&config);
+    const char *set = "memory.pool.mode=size_class";
+    source.sets = &set;
+    source.set_count = 1;
+    cr_expect_eq(parse_with(text, &source, &config), RA_ERR_CONFIG, "asked for beside the variant");
+    cr_expect_not_null(strstr(said.line, "has no effect with ring.variant: base"), "%s", said.line);
 }
 
 Test(config_check, options_at_their_defaults_ask_for_nothing)
