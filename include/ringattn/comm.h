@@ -99,6 +99,8 @@ void ra_comm_beat(ra_comm *comm);
  * @return RA_ERR_TIMEOUT or as ra_comm_start; the communicator is broken then
  */
 RA_CHECKED ra_status ra_comm_wait(ra_comm *comm, ra_transfer *transfer);
+/** Start an exchange and wait for it. */
+RA_CHECKED ra_status ra_comm_exchange(ra_comm *comm, const ra_exchange *exchange);
 /**
  * Let a transfer progress, without waiting. @return -1: it is done, ra_comm_wait would return at
  * once; else the late peer: one that has not sent, or, if all was received, not received
@@ -164,6 +166,9 @@ RA_CHECKED ra_status ra_comm_reduce_i64(ra_comm *comm, const char *operation, ra
                                         int64_t *values, int count);
 RA_CHECKED ra_status ra_comm_reduce_f64(ra_comm *comm, const char *operation, ra_reduce reduce,
                                         double *values, int count);
+/** @param all_out  [size][count], from each rank */
+RA_CHECKED ra_status ra_comm_allgather_i64(ra_comm *comm, const char *operation, const int64_t *own,
+                                           int count, int64_t *all_out);
 /**
  * Agree on what became of all ranks.
  * @param mine  this rank's status; a failure has been logged

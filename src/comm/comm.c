@@ -253,6 +253,13 @@ ra_status ra_comm_wait(ra_comm *comm, ra_transfer *transfer)
     return status;
 }
 
+ra_status ra_comm_exchange(ra_comm *comm, const ra_exchange *exchange)
+{
+    ra_transfer *transfer = NULL;
+    ra_status const status = ra_comm_start(comm, exchange, &transfer);
+    return status == RA_OK ? ra_comm_wait(comm, transfer) : status;
+}
+
 int ra_comm_missing_peer(ra_comm *comm, ra_transfer *transfer)
 {
     if (comm->broken || transfer == NULL)
@@ -400,6 +407,15 @@ ra_status ra_comm_reduce_f64(ra_comm *comm, const char *operation, ra_reduce red
                              int count)
 {
     return ra_comm_reduce(comm, operation, RA_NUMBER_F64, reduce, values, count);
+}
+
+ra_status ra_comm_allgather_i64(ra_comm *comm, const char *operation, const int64_t *own, int count,
+                                int64_t *all_out)
+{
+    size_t const each = (size_t)count, size = (size_t)comm->size;
+    memset(all_out, 0, size * each * sizeof(*all_out));
+    memcpy(all_out + (size_t)comm->rank * each, own, each * sizeof(*own));
+    return ra_comm_reduce_i64(comm, operation, RA_SUM, all_out, comm->size * count);
 }
 
 /* ---- the end --------------------------------------------------------------------------------- */

@@ -278,14 +278,11 @@ static ra_status warm_distance(ra_comm *comm, const ra_memory *memory, char *byt
     bool const receives = ra_nccl_meets_first(comm, from, comm->rank);
     unsigned char mine = (unsigned char)comm->rank, theirs = (unsigned char)from;
     ra_exchange const exchange = {warming, -1, {to, bytes, sends}, {from, bytes + 1, receives}};
-    ra_transfer *transfer = NULL;
     if (!sends && !receives)
         return RA_OK;
     ra_status status = ra_memory_write(memory, NULL, bytes, &mine, 1);
     if (status == RA_OK)
-        status = ra_comm_start(comm, &exchange, &transfer);
-    if (status == RA_OK)
-        status = ra_comm_wait(comm, transfer);
+        status = ra_comm_exchange(comm, &exchange);
     if (status == RA_OK && receives)
         status = ra_memory_read(memory, NULL, &theirs, bytes + 1, 1);
     if (status == RA_OK && theirs != (unsigned char)from) {

@@ -56,14 +56,14 @@ static int64_t gpu_id(uint64_t place, const char *bus_id)
 ra_status ra_device_count_sharers(ra_comm *host, ra_status mine, uint64_t place, const char *bus_id,
                                   int *own_out, int *most_out)
 {
-    int64_t *const ids = mine == RA_OK ? calloc((size_t)host->size, sizeof(*ids)) : NULL;
+    int64_t const own = gpu_id(place, bus_id);
+    int64_t *const ids = mine == RA_OK ? malloc((size_t)host->size * sizeof(*ids)) : NULL;
     if (mine == RA_OK && ids == NULL)
         mine = ra_refuse_memory("the ranks' GPUs");
     ra_status status = ra_comm_agree(host, "comparing GPUs", mine);
     if (status == RA_OK) {
         RA_ASSERT(ids != NULL); /* the agreed status is never better than this rank's */
-        ids[host->rank] = gpu_id(place, bus_id);
-        status = ra_comm_reduce_i64(host, "comparing GPUs", RA_SUM, ids, host->size);
+        status = ra_comm_allgather_i64(host, "comparing GPUs", &own, 1, ids);
     }
     *own_out = *most_out = 0;
     for (int a = 0; a < host->size && status == RA_OK; a++) {
@@ -162,13 +162,11 @@ static int find_neighbour(const ra_comm *host, int direction)
 static ra_status pass_on(ra_comm *host, int from, int to, dealt *d)
 {
     ra_exchange exchange = {.operation = "dealing out GPUs", .step = -1};
-    ra_transfer *transfer = NULL;
     if (from >= 0)
         exchange.recv = (ra_message){from, d, sizeof(*d)};
     if (to >= 0)
         exchange.send = (ra_message){to, d, sizeof(*d)};
-    ra_status const status = ra_comm_start(host, &exchange, &transfer);
-    return status == RA_OK ? ra_comm_wait(host, transfer) : status;
+    return ra_comm_exchange(host, &exchange);
 }
 
 /* Rank after rank, each from what it sees. One that sees none tells what there is, too. */

@@ -26,7 +26,6 @@ static int64_t piece_floats(const chain *c, int64_t begin)
 static ra_status exchange_pieces(chain *c, int64_t begin)
 {
     bool const sends = c->to >= 0 && begin > 0, receives = c->from >= 0 && begin < c->count;
-    ra_transfer *transfer = NULL;
     ra_exchange exchange = {.operation = c->operation, .step = -1};
     if (!sends && !receives)
         return RA_OK;
@@ -36,8 +35,7 @@ static ra_status exchange_pieces(chain *c, int64_t begin)
     if (receives)
         exchange.recv = (ra_message){c->from, c->before + begin,
                                      (size_t)piece_floats(c, begin) * sizeof(float)};
-    ra_status const status = ra_comm_start(c->comm, &exchange, &transfer);
-    return status == RA_OK ? ra_comm_wait(c->comm, transfer) : status;
+    return ra_comm_exchange(c->comm, &exchange);
 }
 
 static ra_status scan_over(ra_comm *comm, const char *operation, ra_scan scan, const float *own,

@@ -302,7 +302,7 @@ ra_status ra_topology_threads(const ra_topology *topology, ra_comm *comm, int *t
 {
     static const char operation[] = "sharing the cores";
     int const rank = ra_comm_rank(comm), ranks = ra_comm_size(comm);
-    int64_t words = 1;
+    int64_t own[RA_TOPOLOGY_CORES_MAX / 64], words = 1;
     for (int w = 0; w < RA_TOPOLOGY_CORES_MAX / 64; w++) {
         if (topology->usable_mask[w] != 0)
             words = w + 1;
@@ -312,7 +312,7 @@ ra_status ra_topology_threads(const ra_topology *topology, ra_comm *comm, int *t
         return status;
 
     size_t const count = (size_t)ranks * (size_t)words;
-    int64_t *const masks = calloc(count, sizeof(*masks)); /* 8 KB for 1,024 ranks of 64 cores */
+    int64_t *const masks = malloc(count * sizeof(*masks)); /* 8 KB for 1,024 ranks of 64 cores */
     status = ra_comm_agree(comm, operation,
                            masks != NULL ? RA_OK : ra_refuse_memory("the ranks' cores"));
     if (status != RA_OK) {
@@ -321,8 +321,8 @@ ra_status ra_topology_threads(const ra_topology *topology, ra_comm *comm, int *t
     }
     RA_ASSERT(masks != NULL); /* the agreed status is never better than this rank's */
     for (int w = 0; w < words; w++)
-        masks[(size_t)rank * (size_t)words + (size_t)w] = (int64_t)topology->usable_mask[w];
-    status = ra_comm_reduce_i64(comm, operation, RA_SUM, masks, (int)count);
+        own[w] = (int64_t)topology->usable_mask[w];
+    status = ra_comm_allgather_i64(comm, operation, own, (int)words, masks);
     if (status == RA_OK) {
         double const cores = share_cores(masks, ra_comm_hosts(comm), ranks, (int)words, rank);
         *threads_out = limit_threads(topology, cores, ra_comm_local_size(comm));

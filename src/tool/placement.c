@@ -66,29 +66,14 @@ static int next_on_host(const ra_place *places, int ranks, int rank)
     return next;
 }
 
-/* Places of all ranks, added up in parts so that no reduction becomes large. */
-static ra_status share_places(ra_comm *comm, const ra_place *own, ra_place *places)
-{
-    enum { PART = 256, WORDS = sizeof(ra_place) / sizeof(int64_t) };
-    int const ranks = ra_comm_size(comm);
-    ra_status status = RA_OK;
-    places[ra_comm_rank(comm)] = *own;
-    for (int first = 0; first < ranks && status == RA_OK; first += PART) {
-        int const count = ranks - first < PART ? ranks - first : PART;
-        status = ra_comm_reduce_i64(comm, "comparing where ranks run", RA_SUM,
-                                    (int64_t *)(void *)&places[first], count * WORDS);
-    }
-    return status;
-}
-
 /* Every rank reads its neighbour; nobody goes on, and perhaps ends, before all have. */
 static ra_status share_attach(ra_comm *comm, ra_place *places, int64_t *results)
 {
     int const rank = ra_comm_rank(comm), ranks = ra_comm_size(comm);
     int const next = next_on_host(places, ranks, rank);
-    results[rank] = next != rank ? ra_place_attach(&places[next]) : RA_PLACE_ATTACH_UNTRIED;
+    int64_t const own = next != rank ? ra_place_attach(&places[next]) : RA_PLACE_ATTACH_UNTRIED;
     ra_status const status =
-        ra_comm_reduce_i64(comm, "reading other ranks' memory", RA_SUM, results, ranks);
+        ra_comm_allgather_i64(comm, "reading other ranks' memory", &own, 1, results);
     for (int r = 0; r < ranks && status == RA_OK; r++)
         places[r].attach = results[r];
     return status;
@@ -129,7 +114,9 @@ ra_status ra_placement_check(const ra_place *own, ra_comm *comm, bool sends)
     } else {
         place.yields_when_idle = place.copies_once = RA_ANSWER_UNKNOWN;
     }
-    status = share_places(comm, &place, places);
+    status = ra_comm_allgather_i64(comm, "comparing where ranks run",
+                                   (const int64_t *)(const void *)&place,
+                                   sizeof(place) / sizeof(int64_t), (int64_t *)(void *)places);
     if (status == RA_OK && copies)
         status = share_attach(comm, places, (int64_t *)(void *)(places + ranks));
     if (status == RA_OK && ra_comm_rank(comm) == 0 && !ra_console_is_quiet()) {

@@ -120,9 +120,7 @@ static ra_status transfer(ra_comm *comm, int peer, void *data, size_t bytes, boo
 {
     ra_exchange exchange = {.operation = "gathering the trace", .step = -1};
     *(sends ? &exchange.send : &exchange.recv) = (ra_message){peer, data, bytes};
-    ra_transfer *posted = NULL;
-    ra_status const status = ra_comm_start(comm, &exchange, &posted);
-    return status == RA_OK ? ra_comm_wait(comm, posted) : status;
+    return ra_comm_exchange(comm, &exchange);
 }
 
 static void put_head(trace_file *file, int rank, rank_head *head)
