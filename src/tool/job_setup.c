@@ -12,22 +12,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static ra_status comm_refuse(const ra_comm *comm)
-{
-    if (ra_comm_rank(comm) == 0)
-        ra_console_tell(RA_LOG_ERROR,
-                        "comm.backend: self is for one rank, but %d were started: use mpi or "
-                        "auto",
-                        ra_comm_size(comm));
-    return RA_ERR_CONFIG;
-}
-
 /* If mpirun started us, there is a communicator already. */
 ra_status ra_job_connect(const ra_config *config, ra_comm **comm)
 {
     if (*comm != NULL && config->comm == RA_COMM_SELF) {
-        if (ra_comm_size(*comm) > 1)
-            return comm_refuse(*comm);
+        if (ra_comm_size(*comm) > 1) {
+            ra_console_hold();
+            return ra_console_agree(*comm, "agreeing on comm.backend",
+                                    ra_config_refuse(config, "comm.backend",
+                                                     "self is for one rank, but %d were started: "
+                                                     "use mpi or auto",
+                                                     ra_comm_size(*comm)));
+        }
         ra_comm_destroy(*comm);
         *comm = NULL;
     }
