@@ -44,3 +44,49 @@ machine_facts() {
         shared_memory "${shared:-there is none}" loopback_flags "${lo:-unknown}"
         limits "$limits")
 }
+
+# unpack_deps DIR TO: packages DIR/*.deb into TO, unless it has all of them already.
+unpack_deps() {
+    local package list
+    list=$(cd "$1" && ls -l -- *.deb)
+    [ "$(cat "$2/unpacked" 2>/dev/null)" != "$list" ] || return 0
+    mkdir -p "$2" || return 1
+    for package in "$1"/*.deb; do
+        dpkg-deb -x "$package" "$2" || return 1
+    done
+    printf '%s\n' "$list" >"$2/unpacked"
+}
+
+# use_deps DIR TO: Debian packages come before what the system has: as they are unpacked in DIR/usr,
+# or as files DIR/*.deb, which are unpacked into TO. Of DIR itself nothing changes.
+use_deps() {
+    local dir=$1 to=$2 usr machine name file
+    if [ ! -d "$dir/usr" ]; then
+        unpack_deps "$dir" "$to" || return 1
+        dir=$to
+    fi
+    usr=$dir/usr
+    machine=$(uname -m)-linux-gnu
+    mkdir -p "$to/bin" "$to/pkgconfig" || return 1
+    export PATH=$to/bin:$usr/bin:$PATH
+    local libraries=$usr/lib/$machine:$usr/lib:$dir/lib/$machine
+    export LD_LIBRARY_PATH=$libraries${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+    export LIBRARY_PATH=$libraries${LIBRARY_PATH:+:$LIBRARY_PATH}
+    export CPATH=$usr/include:$usr/include/$machine${CPATH:+:$CPATH}
+    # pkg-config insists on packages that only static linking needs, so it reads copies without that
+    # line. CMAKE_PREFIX_PATH stays as it is: CMake would have pkg-config read the originals there.
+    export PKG_CONFIG_LIBDIR=$to/pkgconfig PKG_CONFIG_SYSROOT_DIR=$dir
+    for file in "$usr/lib/$machine/pkgconfig"/*.pc "$usr"/{lib,share}/pkgconfig/*.pc; do
+        [ ! -f "$file" ] || sed '/^Requires.private/d' "$file" >"$to/pkgconfig/${file##*/}"
+    done
+    if [ -d "$usr/lib/$machine/openmpi" ]; then # where it lies; no word of networks it finds not
+        export OPAL_PREFIX=$usr PMIX_INSTALL_PREFIX=$usr
+        export OMPI_MCA_mca_base_component_show_load_errors=0 OMPI_MCA_mtl=^ofi,psm,psm2
+        export PMIX_MCA_pcompress_base_silence_warning=1
+    fi
+    # Names that Debian gives when packages are installed, which unpacking does not.
+    for name in mpirun mpicc; do
+        [ -e "$usr/bin/$name" ] || [ ! -e "$usr/bin/$name.openmpi" ] ||
+            ln -sf "$usr/bin/$name.openmpi" "$to/bin/$name" || return 1
+    done
+}
