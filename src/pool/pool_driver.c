@@ -15,9 +15,15 @@ static int64_t allocated_bytes(const ra_pool *pool)
     return pool->stats.bytes[RA_POOL_ALLOCATED].current;
 }
 
+/* What the driver's pool holds, as counted. */
+static int64_t held_bytes(const ra_pool *pool)
+{
+    return pool->stats.bytes[RA_POOL_RESERVED].current;
+}
+
 static int64_t idle_bytes(const ra_pool *pool)
 {
-    return pool->driver_bytes - allocated_bytes(pool);
+    return held_bytes(pool) - allocated_bytes(pool);
 }
 
 ra_status ra_driver_init(ra_pool *pool)
@@ -40,12 +46,6 @@ static ra_status read_held(const ra_pool *pool, int64_t used_bytes, int64_t *hel
     return status;
 }
 
-static void note_held(ra_pool *pool, int64_t held)
-{
-    ra_pool_count(&pool->stats, RA_POOL_RESERVED, held - pool->driver_bytes, 0);
-    pool->driver_bytes = held;
-}
-
 /* Count what the driver took or returned. If it cannot be asked (the cause was logged), the next
    call does it. */
 static void recount(ra_pool *pool)
@@ -53,23 +53,23 @@ static void recount(ra_pool *pool)
     int64_t held;
     if (read_held(pool, allocated_bytes(pool), &held) != RA_OK)
         return;
-    if (held > pool->driver_bytes)
-        ra_ledger_admit(pool->config.ledger, RA_MEM_POOL_IDLE, held - pool->driver_bytes);
+    if (held > held_bytes(pool))
+        ra_ledger_admit(pool->config.ledger, RA_MEM_POOL_IDLE, held - held_bytes(pool));
     else
-        ra_ledger_release(pool->config.ledger, RA_MEM_POOL_IDLE, pool->driver_bytes - held);
-    note_held(pool, held);
+        ra_ledger_release(pool->config.ledger, RA_MEM_POOL_IDLE, held_bytes(pool) - held);
+    ra_pool_count(&pool->stats, RA_POOL_RESERVED, held - held_bytes(pool), 0);
 }
 
 /* ---- returning what is idle ------------------------------------------------------------------ */
 
 int64_t ra_driver_trim(ra_pool *pool, int64_t keep_bytes)
 {
-    int64_t const before = pool->driver_bytes;
+    int64_t const before = held_bytes(pool);
     if (idle_bytes(pool) <= keep_bytes)
         return 0;
     ops_of(pool)->trim(&pool->config.memory, pool->driver, allocated_bytes(pool) + keep_bytes);
     recount(pool);
-    return ra_max_i64(before - pool->driver_bytes, 0);
+    return ra_max_i64(before - held_bytes(pool), 0);
 }
 
 /* Called before somebody is refused. */
@@ -96,7 +96,7 @@ static int64_t ceiling_bytes(const ra_pool *pool, int64_t bytes)
 
 void ra_driver_make_room(ra_pool *pool, int64_t bytes, int64_t used_bytes)
 {
-    int64_t const excess = pool->driver_bytes + bytes - ceiling_bytes(pool, used_bytes);
+    int64_t const excess = held_bytes(pool) + bytes - ceiling_bytes(pool, used_bytes);
     if (excess > 0)
         (void)ra_driver_trim(pool, ra_max_i64(idle_bytes(pool) - excess, 0));
 }
@@ -129,7 +129,7 @@ static ra_status read_bounded(const ra_pool *pool, int64_t bytes, int64_t *held_
 static bool settle(ra_pool *pool, int64_t wanted, int64_t held)
 {
     ra_ledger *const ledger = pool->config.ledger;
-    int64_t const grown = held - pool->driver_bytes;
+    int64_t const grown = held - held_bytes(pool);
     if (grown > wanted && !ra_ledger_promise(ledger, grown - wanted))
         return false;
     if (grown < wanted)
@@ -138,7 +138,7 @@ static bool settle(ra_pool *pool, int64_t wanted, int64_t held)
         ra_ledger_settle(ledger, RA_MEM_POOL_IDLE, grown, grown);
     else
         ra_ledger_release(ledger, RA_MEM_POOL_IDLE, -grown);
-    note_held(pool, held);
+    ra_pool_count(&pool->stats, RA_POOL_RESERVED, grown, 0);
     if (grown > 0)
         pool->stats.misses++;
     else
@@ -187,11 +187,11 @@ ra_status ra_driver_alloc(ra_pool *pool, ra_category category, size_t bytes, ra_
 {
     size_t const size = ops_of(pool)->round(&pool->config.memory, bytes);
     void *data = NULL;
-    int64_t const before = pool->driver_bytes;
+    int64_t const before = held_bytes(pool);
     ra_status status = take(pool, size, stream, &data, refusal);
     if (status == RA_ERR_NO_MEMORY)
         (void)see_and_trim(pool, 0);
-    if (status == RA_ERR_NO_MEMORY && pool->driver_bytes < before) {
+    if (status == RA_ERR_NO_MEMORY && held_bytes(pool) < before) {
         pool->stats.retries++;
         status = take(pool, size, stream, &data, refusal);
     }
@@ -215,5 +215,5 @@ void ra_driver_free(ra_pool *pool, ra_stream *stream, const ra_block *block)
 void ra_driver_fini(ra_pool *pool)
 {
     ops_of(pool)->destroy(&pool->config.memory, pool->driver);
-    ra_ledger_release(pool->config.ledger, RA_MEM_POOL_IDLE, pool->driver_bytes);
+    ra_ledger_release(pool->config.ledger, RA_MEM_POOL_IDLE, held_bytes(pool));
 }

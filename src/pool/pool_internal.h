@@ -134,7 +134,6 @@ struct ra_pool {
     int64_t in_use_peak_bytes; /* of allocated and outside bytes together */
     ra_heap heap;              /* of size_class */
     void *driver;              /* of mode driver: the driver's pool */
-    int64_t driver_bytes;      /* what that holds, as counted */
 };
 
 /** A pool's lock; const because readers take it too. */
