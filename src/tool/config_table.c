@@ -214,7 +214,7 @@ const ra_config_key ra_config_keys[] = {
     {"job.verify", RA_KEY_BOOL, "false", "recompute sampled rows in float64 and compare",
      AT(verify)},
     {"job.repeat", RA_KEY_INT32, "1", "timed repetitions; of bench and ablate the most, which end once times agree (without this key 50, or 10 s); not of probe", AT(repeat), RANGE(1, 1000000)},
-    {"job.warmup", RA_KEY_INT32, "0", "repetitions before those that are timed; of bench and ablate 1 without this key", AT(warmup),
+    {"job.warmup", RA_KEY_INT32, "0", "repetitions before those that are timed; of bench and ablate 1 without this key; not of probe", AT(warmup),
      RANGE(0, 1000000)},
     {"job.seed", RA_KEY_UINT64, "0", "seed of random tensors, and of which rows are sampled", AT(seed)},
 };
