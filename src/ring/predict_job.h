@@ -160,18 +160,17 @@ void ra_predict_free_rows(ra_predict_job *job);
 
 /*
  * What the ranks [reader, reader + count) together need of each other rank; with count 0, what is
- * needed of each rank by any other. `needs` has an entry for each rank, zeroed before. Touch
- * gathers ranges as they come; list brings them into the ring's order.
+ * needed of each rank by any other: in the ring's order, in an array taken here, to be freed
+ * whatever is returned.
  */
+RA_CHECKED ra_status ra_predict_needs_of(ra_predict_job *job, ra_heads heads, int reader, int count,
+                                         ra_need **needs_out);
+/* A part of that: ranges as they come, into an entry for each rank, zeroed before. */
 RA_CHECKED ra_status ra_predict_touch(ra_predict_job *job, ra_heads heads, int reader, int count,
                                       ra_need *needs);
-RA_CHECKED ra_status ra_predict_list(ra_predict_job *job, ra_need *needs);
 /** All rows of a set, piece by piece. The caller frees the items. */
 RA_CHECKED ra_status ra_predict_need_all(const ra_rowset *rows, ra_need *need_out);
 void ra_predict_free_needs(ra_need *needs, int count);
-/* Both, into an array taken here; to be freed whatever is returned. */
-RA_CHECKED ra_status ra_predict_needs_of(ra_predict_job *job, ra_heads heads, int reader, int count,
-                                         ra_need **needs_out);
 /* The part of a listed need that travels in a round; its items are the caller's to free. */
 RA_CHECKED ra_status ra_predict_need_of_round(const ra_predict_job *job, const ra_need *need,
                                               int round, ra_need *part_out);

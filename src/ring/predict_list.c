@@ -198,7 +198,7 @@ static ra_status list(ra_predict_job *job, int owner, ra_need *need)
     return status;
 }
 
-ra_status ra_predict_list(ra_predict_job *job, ra_need *needs)
+static ra_status list_all(ra_predict_job *job, ra_need *needs)
 {
     for (int owner = 0; owner < job->ranks; ++owner) {
         ra_need *need = &needs[owner];
@@ -214,6 +214,15 @@ ra_status ra_predict_list(ra_predict_job *job, ra_need *needs)
             need->piece_count = need->count;
     }
     return RA_OK;
+}
+
+ra_status ra_predict_needs_of(ra_predict_job *job, ra_heads heads, int reader, int count,
+                              ra_need **needs_out)
+{
+    ra_status status = ra_predict_take(needs_out, job->ranks, sizeof(**needs_out));
+    if (status == RA_OK)
+        status = ra_predict_touch(job, heads, reader, count, *needs_out);
+    return status == RA_OK ? list_all(job, *needs_out) : status;
 }
 
 ra_status ra_predict_need_of_round(const ra_predict_job *job, const ra_need *need, int round,

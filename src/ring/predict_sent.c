@@ -2,15 +2,6 @@
 #include "internal.h"
 #include "ring/predict_job.h"
 
-ra_status ra_predict_needs_of(ra_predict_job *job, ra_heads heads, int reader, int count,
-                              ra_need **needs_out)
-{
-    ra_status status = ra_predict_take(needs_out, job->ranks, sizeof(**needs_out));
-    if (status == RA_OK)
-        status = ra_predict_touch(job, heads, reader, count, *needs_out);
-    return status == RA_OK ? ra_predict_list(job, *needs_out) : status;
-}
-
 ra_status ra_predict_is_full(ra_predict_job *job, bool *full_out)
 {
     ra_heads const all = {0, 1, job->request->ring.heads};
