@@ -350,10 +350,7 @@ static ra_status layers_apply(const ra_yaml *yaml, const ra_config_source *sourc
         status = ra_config_reset_replaced(config);
     if (status == RA_OK && config->kv_heads == 0 && config->input == NULL)
         config->kv_heads = config->heads;
-    if (status != RA_OK || source->pick.sweep_point != 0)
-        return status;
-    status = ra_config_check_keys(config);
-    return status == RA_OK ? ra_config_drop_features(config) : status;
+    return status == RA_OK && source->pick.sweep_point == 0 ? ra_config_check_keys(config) : status;
 }
 
 ra_status ra_config_parse(const char *name, const char *text, size_t bytes,

@@ -212,7 +212,7 @@ static ra_status check(ra_config *config, int ranks, bool counts_pairs)
         status = linear_check(config);
     if (status == RA_OK)
         status = ranks_check(config, ranks);
-    return status == RA_OK ? ra_config_drop_features(config) : status;
+    return status == RA_OK ? ra_config_settle_switches(config) : status;
 }
 
 ra_status ra_config_check(ra_config *config, int ranks)

@@ -1,11 +1,12 @@
 /*
  * Options of features that are off. The user expects an option to have an effect, so one without is
- * refused, not ignored. An option at its default is allowed, since a report's configuration lists
- * every key; but not one that asks for a feature where there cannot be any, which is refused if it
- * was given, and else dropped. If only some points of a sweep switch a feature off,
- * its options are meant for the other points and are allowed. If what switches it off was given
- * over the option (a variant's or --set's key over the file's), the option was meant for what that
- * replaces: it is as if it had not been given.
+ * refused, not ignored. If what switches it off was given over the option (a variant's, a sweep's
+ * or --set's key over the file's), the option was meant for what that replaces: it gets its
+ * default.
+ *
+ * Options of a feature are allowed at their defaults, since a report's configuration lists every
+ * key, and where only some points of a sweep switch the feature off. Switches say whether a job has
+ * a feature at all: where it cannot, one that asks for it is refused, and a default is dropped.
  */
 #include "config_layer.h"
 
@@ -15,13 +16,6 @@ typedef struct cause {
 } cause;
 
 static const cause on = {NULL, NULL};
-
-static cause layout_none(const ra_config *config)
-{
-    return config->variant == RA_VARIANT_BASE
-               ? (cause){"ring.variant", "with ring.variant: base, which has one rank"}
-               : on;
-}
 
 static cause keys_stay(const ra_config *config)
 {
@@ -108,10 +102,9 @@ static const struct {
     const char *path;
     int kinds;                             /* of blocks that it is for, a bit each */
     cause (*off)(const ra_config *config); /* NULL: kinds of blocks alone decide */
-    const char *none;                      /* asks for nothing, as the default may; or NULL */
-    bool default_asks;                     /* for the feature itself */
-} options[] = {{"ring.layout", ANY, layout_none, NULL, false},
-               {"ring.schedule", ANY, keys_stay, NULL, false},
+    const char *none;                      /* of a switch: asks for nothing */
+    bool default_asks;                     /* of a switch: for the feature */
+} options[] = {{"ring.schedule", ANY, keys_stay, "auto", false},
                {"ring.rounds", ANY, keys_stay, "1", false},
                {"ring.comm_buffers", ANY, keys_stay, "0", true},
                {"memory.pool.mode", ANY, pool_none, "off", true},
@@ -183,8 +176,7 @@ static bool asks(const ra_config *config, size_t i)
 /* Why option number `i` has no effect; `on` where it has, or asks for none. */
 static cause without_effect(const ra_config *config, size_t i)
 {
-    cause const why = cause_of(config, i);
-    return why.key == NULL || !asks(config, i) || is_swept(config, why.key) ? on : why;
+    return asks(config, i) ? cause_of(config, i) : on;
 }
 
 ra_status ra_config_reset_replaced(ra_config *config)
@@ -199,21 +191,29 @@ ra_status ra_config_reset_replaced(ra_config *config)
     return status;
 }
 
+static ra_status refuse(const ra_config *config, size_t i, cause why)
+{
+    return ra_config_refuse(config, options[i].path, "has no effect %s", why.text);
+}
+
 ra_status ra_config_check_effects(const ra_config *config)
 {
     for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++) {
         cause const why = without_effect(config, i);
-        if (why.key != NULL)
-            return ra_config_refuse(config, options[i].path, "has no effect %s", why.text);
+        if (options[i].none == NULL && why.key != NULL && !is_swept(config, why.key))
+            return refuse(config, i, why);
     }
     return RA_OK;
 }
 
-ra_status ra_config_drop_features(ra_config *config)
+ra_status ra_config_settle_switches(ra_config *config)
 {
     ra_status status = RA_OK;
     for (size_t i = 0; i < sizeof(options) / sizeof(options[0]) && status == RA_OK; i++) {
-        if (options[i].default_asks && cause_of(config, i).key != NULL)
+        cause const why = options[i].none != NULL ? cause_of(config, i) : on;
+        if (why.key != NULL && asks(config, i))
+            status = refuse(config, i, why);
+        else if (why.key != NULL && options[i].default_asks)
             status = ra_config_default_apply(config, ra_config_key_find(options[i].path),
                                              options[i].none);
     }

@@ -34,12 +34,12 @@ RA_CHECKED ra_status ra_config_sweep_apply(const ra_yaml *yaml, const ra_config_
 bool ra_config_holds(const ra_config *config, const ra_config_key *key, const char *text);
 /** Whether a key has its default, given or not. */
 bool ra_config_is_default(const ra_config *config, const ra_config_key *key);
-/** Options of features that a later layer has switched off get their defaults. */
+/** Options and switches of features that a later layer has made impossible get their defaults. */
 RA_CHECKED ra_status ra_config_reset_replaced(ra_config *config);
 /** Refuse options of features that are off: they would be ignored. */
 RA_CHECKED ra_status ra_config_check_effects(const ra_config *config);
-/** Once that has passed: features that there cannot be, such as a pool in base, are off. */
-RA_CHECKED ra_status ra_config_drop_features(ra_config *config);
+/** Refuse to switch on what the job cannot have, such as a pool in base; by default it is off. */
+RA_CHECKED ra_status ra_config_settle_switches(ra_config *config);
 
 /** Apply "a.b=c", whose place in messages is `giver`, "--set", and itself. */
 RA_CHECKED ra_status ra_config_set_apply(ra_config *config, const char *giver, const char *set);

@@ -8,8 +8,8 @@
 #define CACHE_OPTIONS "memory.pattern_cache.entries", "memory.pattern_cache.bytes"
 /* Keys about things that base does not have. */
 #define BASE_DROPS                                                                                 \
-    "ring.layout", "ring.schedule", "ring.comm_buffers", "ring.rounds", "memory.pool.mode",        \
-        POOL_OPTIONS, "memory.pattern_cache.mode", CACHE_OPTIONS
+    "ring.schedule", "ring.comm_buffers", "ring.rounds", "memory.pool.mode", POOL_OPTIONS,         \
+        "memory.pattern_cache.mode", CACHE_OPTIONS
 #define SWITCHES "ring.comm_buffers", "ring.head_groups", "ring.rounds", "memory.pool.mode"
 /* A job requests a map once, so a lazy cache would keep none, and cost nothing. */
 #define ALL_ON SWITCHES, "memory.pattern_cache.mode=eager"

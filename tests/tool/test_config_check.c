@@ -148,7 +148,6 @@ Test(config_check, base_has_one_rank_and_nothing_switched_on)
             "no effect", "base");
     REFUSES("ring: {variant: base}\nmemory: {pattern_cache: {mode: lazy}}\n",
             "memory.pattern_cache.mode", "no effect", "base");
-    REFUSES("ring: {variant: base, layout: zigzag}\n", "ring.layout", "no effect", "one rank");
     config = parse("ring: {variant: base}\nmemory: {pattern_cache: {mode: off}}\n");
     cr_assert_eq(ra_config_check(&config, 1), RA_OK);
     ra_config_fini(&config);
@@ -249,7 +248,7 @@ Test(config_check, options_of_what_is_replaced_get_their_defaults)
 Test(config_check, features_are_not_asked_of_a_variant_without_them)
 {
     static const char text[] =
-        "ring: {comm_buffers: 1, schedule: direct, layout: zigzag, rounds: 2}\n"
+        "ring: {comm_buffers: 1, schedule: direct, rounds: 2}\n"
         "memory: {pool: {mode: size_class, trim: 1M}, pattern_cache: {mode: lazy}}\n"
         "variants: {lean: {ring.variant: base}}\n";
     ra_config config = {0};
@@ -258,14 +257,45 @@ Test(config_check, features_are_not_asked_of_a_variant_without_them)
     cr_assert_eq(ra_config_check(&config, 1), RA_OK, "%s", said.line);
     cr_expect(config.comm_buffers == 0 && config.pool_mode == RA_POOL_OFF &&
               config.cache_mode == RA_CACHE_OFF);
-    cr_expect(config.schedule == RA_SCHEDULE_AUTO && config.layout == RA_LAYOUT_AUTO &&
-              config.rounds <= 1);
+    cr_expect(config.schedule == RA_SCHEDULE_AUTO && config.rounds <= 1);
     ra_config_fini(&config);
     const char *set = "memory.pool.mode=size_class";
     source.sets = &set;
     source.set_count = 1;
-    cr_expect_eq(parse_with(text, &source, &config), RA_ERR_CONFIG, "asked for beside the variant");
+    cr_assert_eq(parse_with(text, &source, &config), RA_OK, "%s", said.line);
+    cr_expect_eq(ra_config_check(&config, 1), RA_ERR_CONFIG, "asked for over the variant");
     cr_expect_not_null(strstr(said.line, "has no effect with ring.variant: base"), "%s", said.line);
+    ra_config_fini(&config);
+}
+
+/* Nor of such a point of a sweep, whose report is then a job; but a sweep that is not used, as by
+   'run', changes nothing. */
+Test(config_check, features_are_not_asked_of_a_point_without_them)
+{
+    static const char text[] = "ring: {comm_buffers: 1, schedule: direct, rounds: 2}\n"
+                               "memory: {pool: {trim: 1M}}\n"
+                               "sweep: {attention.kind: [flash, linear]}\n";
+    ra_config_source source = {0};
+    for (int point = 1; point <= 2; point++) {
+        ra_config config = {0};
+        source.pick.sweep_point = point;
+        cr_assert_eq(parse_with(text, &source, &config), RA_OK, "%s", said.line);
+        cr_assert_eq(ra_config_check(&config, 1), RA_OK, "%s", said.line);
+        cr_expect_eq(config.comm_buffers, point == 1 ? 1 : 0);
+        cr_expect_eq(config.schedule, point == 1 ? RA_SCHEDULE_DIRECT : RA_SCHEDULE_AUTO);
+        cr_expect_eq(config.rounds > 1, point == 1);
+        json_t *json = ra_config_to_json(&config);
+        char *dumped = json_dumps(json, 0);
+        ra_config again = parse(dumped);
+        cr_expect_eq(ra_config_check(&again, 1), RA_OK, "%s: %s", dumped, said.line);
+        ra_config_fini(&again);
+        ra_config_fini(&config);
+        json_decref(json);
+        free(dumped);
+    }
+    REFUSES("ring: {comm_buffers: 1}\nattention: {kind: linear}\n"
+            "sweep: {attention.kind: [flash]}\n",
+            "ring.comm_buffers", "no effect", "linear attention");
 }
 
 Test(config_check, options_at_their_defaults_ask_for_nothing)
