@@ -160,19 +160,38 @@ ra_status ra_backend_choose(const ra_config *config, int ranks, ra_backend *back
     return RA_OK;
 }
 
-ra_backend ra_backend_described(const ra_config *config, int ranks, const ra_hardware *hardware,
-                                char note_out[RA_BACKEND_NOTE_MAX])
+/* Why the GPUs of a described machine cannot do it; NULL: they can. */
+static const char *why_not_there(const ra_config *config, int ranks, const ra_hardware *hardware,
+                                 char text[RA_BACKEND_NOTE_MAX])
+{
+    double const capability = hardware->compute_capability; /* 0: not known */
+    if (capability > 0 && capability < RA_DEVICE_MAJOR_MIN) {
+        snprintf(text, RA_BACKEND_NOTE_MAX, "kernels run from compute capability %d.0 on",
+                 RA_DEVICE_MAJOR_MIN);
+        return text;
+    }
+    return why_not_kernels(config, ranks, text);
+}
+
+ra_status ra_backend_choose_there(const ra_config *config, int ranks, const ra_hardware *hardware,
+                                  ra_backend *backend_out, char note_out[RA_BACKEND_NOTE_MAX])
 {
     char text[RA_BACKEND_NOTE_MAX];
-    bool const has_gpus = hardware != NULL && hardware->multiprocessors > 0;
+    bool const wants_cpu = ra_config_wants_cpu(config);
     note_out[0] = '\0';
-    if (config->backend != RA_BACKEND_AUTO || !has_gpus || ra_config_wants_cpu(config))
-        return config->backend;
-    const char *why = why_not_kernels(config, ranks, text);
-    if (why == NULL)
-        return RA_BACKEND_CUDA;
+    *backend_out = config->backend == RA_BACKEND_CUDA ? RA_BACKEND_CUDA : RA_BACKEND_CPU;
+    if (config->backend == RA_BACKEND_CUDA || hardware == NULL || hardware->multiprocessors == 0)
+        return ra_backend_check(config, ranks);
+    const char *why =
+        wants_cpu ? "the CPU was asked for" : why_not_there(config, ranks, hardware, text);
+    if (why == NULL) {
+        *backend_out = RA_BACKEND_CUDA;
+        return RA_OK;
+    }
+    if (!ra_backend_may_be_cpu(config))
+        return ra_backend_refuse(config, why);
     snprintf(note_out, RA_BACKEND_NOTE_MAX, "%s", why);
-    return RA_BACKEND_AUTO;
+    return RA_OK;
 }
 
 const char *ra_backend_describe(const ra_backend_gpu *gpu, const char *note,

@@ -51,12 +51,13 @@ ra_kernel_use ra_job_kernel_use(const ra_config *config, int ranks, int threads)
 const ra_kernel_ops *ra_backend_gpu_table(const ra_config *config);
 
 /**
- * What auto takes on a described machine: its GPUs, if it has any and this build's kernels do the
- * job on them. `note_out` says why not, or is "" if there is nothing to say. Anything but auto is
- * kept.
+ * As ra_backend_choose for the machine that is described: auto takes its GPUs, if it has any and
+ * this build's kernels do the job on them. `note_out` says why the CPU is planned though it has, or
+ * is "". Without a description the CPU.
  */
-ra_backend ra_backend_described(const ra_config *config, int ranks, const ra_hardware *hardware,
-                                char note_out[RA_BACKEND_NOTE_MAX]);
+RA_CHECKED ra_status ra_backend_choose_there(const ra_config *config, int ranks,
+                                             const ra_hardware *hardware, ra_backend *backend_out,
+                                             char note_out[RA_BACKEND_NOTE_MAX]);
 
 /** Whether a table runs on the GPU that is described, by its compute capability. */
 bool ra_backend_gpu_runs(const ra_kernel_ops *ops, const ra_hardware *hardware);

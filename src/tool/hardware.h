@@ -25,7 +25,8 @@ RA_CHECKED ra_status ra_hardware_save(const char *path, const char *comment,
  * negative, in squares of relative errors; what was not measured becomes unknown. Overwrites peaks,
  * speeds, threads, the bandwidth of memory and the cache in *hardware, no more. If a GPU has
  * computed points of flash attention, it is the machine: nothing else is learned, and instead of
- * threads, bandwidth and cache its multiprocessors and compute capability are overwritten.
+ * threads, bandwidth and cache its multiprocessors and compute capability are overwritten. If none
+ * has, what *hardware says of GPUs becomes unknown.
  * @param comm  of a rank that does it while the others wait; NULL: none do
  * @return RA_ERR_IO (unreadable, not such a file, no point to learn from, numbers that no machine
  *         has), RA_ERR_NO_MEMORY

@@ -313,8 +313,12 @@ ra_status ra_hardware_calibrate(const char *path, ra_comm *comm, ra_hardware *ha
             hardware->multiprocessors = all.threads;
         if (all.on_gpu)
             hardware->compute_capability = capability_of(root);
-        if (!all.on_gpu)
+        if (!all.on_gpu) { /* a machine of CPUs, whatever it was */
             hardware->threads = all.threads;
+            hardware->multiprocessors = 0;
+            hardware->compute_capability = 0;
+            hardware->context_bytes = 0;
+        }
         if (!all.on_gpu && cache > 0)
             hardware->cache_bytes = cache;
         status = ra_hardware_check(path, hardware);

@@ -73,7 +73,7 @@ static void tell_backend(planner *p, const ra_plan_point *point)
         return;
     p->told_backend = true;
     ra_log(RA_LOG_WARNING,
-           "compute.backend: auto is planned as the CPU, though the hardware has GPUs: %s",
+           "the CPU is planned, though the hardware has GPUs, whose times these are: %s",
            point->note);
 }
 

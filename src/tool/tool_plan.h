@@ -19,9 +19,7 @@ typedef struct ra_plan_point {
     const char *kernel_name; /* of the table whose tiles and scratch are planned */
     ra_predict_request request;
     ra_prediction prediction;
-    char note[RA_BACKEND_NOTE_MAX]; /* why auto is not a GPU of the described machine, or "" */
-    bool of_gpu_here;               /* the backend was settled: a GPU of this machine */
-    ra_backend asked_backend;       /* what the configuration said before that */
+    char note[RA_BACKEND_NOTE_MAX]; /* why not a GPU of the described machine, or "" */
     bool has_longest;
     bool longest_shown;  /* with an earlier point that differs in its length alone */
     int64_t longest_seq; /* rows that fit request.memory_bytes; 0: not even one does */
@@ -30,7 +28,7 @@ typedef struct ra_plan_point {
 
 /**
  * Check point->config, which is taken over, for a job of `ranks` ranks, and fill the request. Auto
- * is the GPUs that `hardware` has (ra_backend_described), else the CPU.
+ * is the GPUs that `hardware` has (ra_backend_choose_there), else the CPU; config.backend stays.
  * @param hardware  borrowed; NULL: memory and work without times, all ranks on one host
  */
 RA_CHECKED ra_status ra_plan_point_init(ra_plan_point *point, int ranks,

@@ -19,11 +19,6 @@ static ra_status open_source(ra_plan_point *point)
                            : status;
 }
 
-static bool on_device(const ra_plan_point *point)
-{
-    return point->config.backend == RA_BACKEND_CUDA;
-}
-
 /* Multiprocessors of the described machine, or else of the GPU that is here, which then has to do
    the job: the one in use, or the one that would be. */
 static ra_status count_multiprocessors(ra_plan_point *point, const ra_hardware *hardware)
@@ -50,12 +45,12 @@ static ra_status count_multiprocessors(ra_plan_point *point, const ra_hardware *
 }
 
 /* Where the job leaves its threads open, they are those whose speed is known. */
-static ra_status count_threads(ra_plan_point *point, const ra_hardware *hardware,
-                               int ranks_per_node)
+static ra_status count_threads(ra_plan_point *point, ra_backend backend,
+                               const ra_hardware *hardware, int ranks_per_node)
 {
     ra_topology topology;
     int const known = hardware != NULL ? hardware->threads : 0;
-    if (on_device(point))
+    if (backend == RA_BACKEND_CUDA)
         return count_multiprocessors(point, hardware);
     point->threads = point->config.threads > 0 ? point->config.threads : known;
     if (point->threads > 0)
@@ -72,19 +67,6 @@ static int64_t pair_bytes(const ra_plan_point *point)
     ra_ledger_snapshot taken;
     ra_ledger_read(ra_pool_ledger(point->pool), &taken);
     return taken.reserved_bytes;
-}
-
-/* Settle kernels as a job does once an input's shape is known; log the job's line on refusal. */
-static ra_status settle_kernels(ra_plan_point *point)
-{
-    char why_not[RA_BACKEND_NOTE_MAX];
-    if (!point->of_gpu_here || ra_backend_gpu_serves(&point->config, why_not))
-        return RA_OK;
-    point->config.backend = point->asked_backend;
-    if (!ra_backend_may_be_cpu(&point->config))
-        return ra_backend_refuse(&point->config, why_not);
-    point->config.backend = RA_BACKEND_CPU;
-    return RA_OK;
 }
 
 /* If left open, NCCL is assumed for described GPUs, and otherwise looked for here. */
@@ -115,22 +97,12 @@ static bool may_read_with_gaps(const ra_config *config, int ranks)
            ra_tensor_rows_at_once(row, ranks) > 1;
 }
 
-ra_status ra_plan_point_init(ra_plan_point *point, int ranks, const ra_hardware *hardware)
+static ra_status request_fill(ra_plan_point *point, int ranks, ra_backend backend,
+                              const ra_hardware *hardware)
 {
-    ra_config *config = &point->config;
+    const ra_config *config = &point->config;
     ra_kernel_list list;
-    ra_status status = open_source(point);
-    if (status == RA_OK)
-        status = ra_config_check_plan(config, ranks);
-    if (status == RA_OK) {
-        config->backend = ra_backend_described(config, ranks, hardware, point->note);
-        status = ra_backend_check(config, ranks);
-    }
-    if (status == RA_OK)
-        status = settle_kernels(point);
-    if (status == RA_OK)
-        status = ra_kernel_list_make(config, on_device(point) ? RA_BACKEND_CUDA : RA_BACKEND_CPU,
-                                     hardware, &list);
+    ra_status status = ra_kernel_list_make(config, backend, hardware, &list);
     if (status != RA_OK)
         return status;
     const ra_kernel_ops *ops = list.tables[0]; /* unchecked: nothing is computed */
@@ -143,7 +115,7 @@ ra_status ra_plan_point_init(ra_plan_point *point, int ranks, const ra_hardware 
     point->kernel_name = ops->name;
     int const known_per_node = hardware != NULL ? hardware->ranks_per_node : 0;
     int const per_node = known_per_node > 0 ? known_per_node : ranks;
-    status = count_threads(point, hardware, per_node < ranks ? per_node : ranks);
+    status = count_threads(point, backend, hardware, per_node < ranks ? per_node : ranks);
     if (status != RA_OK)
         return status;
     ra_kernel_use const use = ra_job_kernel_use(config, ranks, point->threads);
@@ -171,30 +143,51 @@ ra_status ra_plan_point_init(ra_plan_point *point, int ranks, const ra_hardware 
         .hardware = hardware,
         .comm = point->comm};
     point->request.ring = ra_job_ring_config(config, config->repeat);
-    if (on_device(point))
+    if (backend == RA_BACKEND_CUDA)
         move_to_device(point, hardware);
     return RA_OK;
 }
 
-static ra_status settle_backend(ra_plan_point *point, int ranks)
+static ra_status job_settle(ra_plan_point *point, int ranks)
 {
-    char note[RA_BACKEND_NOTE_MAX];
+    ra_status const status = open_source(point);
+    return status == RA_OK ? ra_config_check_plan(&point->config, ranks) : status;
+}
+
+ra_status ra_plan_point_init(ra_plan_point *point, int ranks, const ra_hardware *hardware)
+{
     ra_backend backend = RA_BACKEND_CPU;
-    ra_status const status = ra_backend_choose(&point->config, ranks, &backend, note);
-    if (status != RA_OK)
-        return status;
-    point->asked_backend = point->config.backend;
-    point->config.backend = backend;
-    point->of_gpu_here = backend == RA_BACKEND_CUDA;
+    ra_status status = job_settle(point, ranks);
+    if (status == RA_OK)
+        status = ra_backend_choose_there(&point->config, ranks, hardware, &backend, point->note);
+    return status == RA_OK ? request_fill(point, ranks, backend, hardware) : status;
+}
+
+/* Once an input's shape is known: whether the GPU that was chosen can do it; log the job's line on
+   refusal. */
+static ra_status settle_kernels(const ra_config *config, ra_backend *backend)
+{
+    char why_not[RA_BACKEND_NOTE_MAX];
+    if (*backend != RA_BACKEND_CUDA || ra_backend_gpu_serves(config, why_not))
+        return RA_OK;
+    if (!ra_backend_may_be_cpu(config))
+        return ra_backend_refuse(config, why_not);
+    *backend = RA_BACKEND_CPU;
     return RA_OK;
 }
 
 ra_status ra_plan_point_init_here(ra_plan_point *point)
 {
     int const ranks = ra_comm_size(point->comm);
-    ra_status status = settle_backend(point, ranks);
+    char note[RA_BACKEND_NOTE_MAX];
+    ra_backend backend = RA_BACKEND_CPU;
+    ra_status status = ra_backend_choose(&point->config, ranks, &backend, note);
     if (status == RA_OK)
-        status = ra_plan_point_init(point, ranks, NULL);
+        status = job_settle(point, ranks);
+    if (status == RA_OK)
+        status = settle_kernels(&point->config, &backend);
+    if (status == RA_OK)
+        status = request_fill(point, ranks, backend, NULL);
     if (status == RA_OK)
         point->request.ranks_per_node = ra_comm_local_size(point->comm);
     return status;

@@ -308,21 +308,42 @@ static void expect_kernel(const char *options, const char *kernel, const char *w
 Test(plan_hardware, auto_is_the_gpus_that_are_described)
 {
     static const char gpu[] = "multiprocessors: 132\ncompute_capability: 9.0\nmemory: 1G\n";
+    static const char old[] = "multiprocessors: 20\ncompute_capability: 7.5\nmemory: 1G\n";
     static const char with_cuda[] = "--hardware gpu.yaml --set compute.backend=cuda";
     char line[256];
     command_file_write("gpu.yaml", gpu, strlen(gpu));
+    command_file_write("old.yaml", old, strlen(old));
     expect_kernel("", "cpu", NULL);
-    expect_kernel("--hardware gpu.yaml --set compute.backend=cpu", "cpu", NULL);
-    expect_kernel("--hardware gpu.yaml --set ring.schedule=shared", "cpu",
-                  "auto is planned as the CPU");
+    expect_kernel("--hardware gpu.yaml --set compute.backend=cpu", "cpu",
+                  "the CPU is planned, though the hardware has GPUs, whose times these are: the "
+                  "CPU was asked for");
+    expect_kernel("--hardware old.yaml", "cpu", "from compute capability 8.0 on");
+    expect_kernel("--hardware gpu.yaml --set ring.schedule=shared", "cpu", "the CPU is planned");
+    command_refused(&result,
+                    "plan --ranks 2 --hardware gpu.yaml --set comm.backend=nccl "
+                    "--set ring.schedule=shared",
+                    2, "comm.backend: nccl is for GPUs");
     snprintf(line, sizeof(line), "\"$RINGATTN\" plan --quiet %s", with_cuda);
     command_shell(&result, line);
     if (result.code != 0) { /* this build has no kernels for GPUs */
-        expect_kernel("--hardware gpu.yaml", "cpu", "auto is planned as the CPU");
+        expect_kernel("--hardware gpu.yaml", "cpu", "no kernels for GPUs");
         return;
     }
     expect_kernel(with_cuda, "cuda", NULL);
     expect_kernel("--hardware gpu.yaml", "cuda", NULL);
+    json_t *plan = plan_point_of(0, "plan --hardware gpu.yaml");
+    cr_expect_str_eq(text(member(member(plan, "config"), "compute"), "backend"), "auto");
+    json_decref(plan);
+}
+
+/* What a bench of a CPU has measured is no GPU's. */
+Test(plan_hardware, a_machine_is_of_cpus_once_one_was_measured)
+{
+    static const char gpu[] = "multiprocessors: 132\ncompute_capability: 9.0\ncontext: 1M\n"
+                              "node: {gb_per_s: 3}\n";
+    command_file_write("gpu.yaml", gpu, strlen(gpu));
+    write_bench();
+    expect_kernel("--hardware gpu.yaml --calibrate bench.json --set shape.dtype=f32", "cpu", NULL);
 }
 
 /* Every file there is, of machines and of what to measure on one. */
