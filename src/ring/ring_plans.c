@@ -112,7 +112,7 @@ typedef struct plans_maker {
 } plans_maker;
 
 /* Of so many groups, beside that plan. If it serves all groups this is exact, else an estimate.
- *buffers_out: the part of what more rounds make smaller. */
+   The part of what more rounds make smaller goes to *buffers_out. */
 static int64_t needed_bytes(const void *context, int32_t groups, int64_t *buffers_out)
 {
     const plans_maker *m = context;
@@ -174,7 +174,7 @@ static ra_status make_whole(void *context, int32_t rounds, double stretch, bool 
     ra_status status = ra_ring_agree(ring, make_plan(ring, &request, &m->whole));
     hush_refusals(ring, false);
     if (may_lack && status == RA_ERR_NO_MEMORY && ring->failed_together) {
-        *found_out = (ra_groups_found){RA_GROUPS_NONE, RA_GROUPS_NONE, 0, INT64_MAX};
+        *found_out = (ra_groups_found){RA_GROUPS_NONE, RA_GROUPS_NONE, 0, RA_LACK_UNKNOWN};
         return RA_OK;
     }
     if (status == RA_OK)
