@@ -60,25 +60,22 @@ static void give_off(ra_pool *pool, ra_stream *stream, const ra_block *block)
 static const ra_keeping keepings[] = {
     [RA_POOL_OFF] = {.alloc = take_off,
                      .free = give_off,
-                     .trim = ra_heap_trim,
-                     .trim_for = ra_heap_trim_for,
-                     .make_room = ra_heap_make_room,
+                     .give_back = ra_heap_give_back,
+                     .idle = ra_heap_idle,
                      .spare = ra_heap_spare,
                      .fini = ra_heap_fini},
     [RA_POOL_SIZE_CLASS] = {.alloc = ra_heap_alloc,
                             .free = ra_heap_free,
-                            .trim = ra_heap_trim,
-                            .trim_for = ra_heap_trim_for,
-                            .make_room = ra_heap_make_room,
+                            .give_back = ra_heap_give_back,
+                            .idle = ra_heap_idle,
                             .spare = ra_heap_spare,
                             .fini = ra_heap_fini},
     [RA_POOL_DRIVER] = {.init = ra_driver_init,
                         .alloc = ra_driver_alloc,
                         .free = ra_driver_free,
-                        .trim = ra_driver_trim,
-                        .trim_for = ra_driver_trim_for,
-                        .make_room = ra_driver_make_room,
-                        .spare = ra_driver_spare,
+                        .give_back = ra_driver_give_back,
+                        .idle = ra_driver_idle,
+                        .spare = ra_driver_idle,
                         .fini = ra_driver_fini},
 };
 
@@ -131,14 +128,44 @@ void ra_pool_unlock(const ra_pool *pool)
     RA_ASSERT(pthread_mutex_unlock((pthread_mutex_t *)&pool->mutex) == 0);
 }
 
+/* ---- returning what is idle ------------------------------------------------------------------ */
+
+int64_t ra_keeping_trim(ra_pool *pool, int64_t keep_bytes)
+{
+    int64_t const wanted = pool->keeping->idle(pool) - keep_bytes;
+    return wanted > 0 ? pool->keeping->give_back(pool, wanted, false) : 0;
+}
+
+int64_t ra_keeping_trim_for(ra_pool *pool, int64_t bytes)
+{
+    int64_t const wanted = bytes - ra_ledger_headroom(pool->config.ledger);
+    return wanted > 0 ? pool->keeping->give_back(pool, wanted, true) : 0;
+}
+
+int64_t ra_keeping_ceiling(const ra_pool *pool, int64_t used_bytes)
+{
+    int64_t const in_use = pool->stats.bytes[RA_POOL_ALLOCATED].current + pool->outside_bytes;
+    if (pool->config.trim_bytes > 0)
+        return INT64_MAX; /* the caller has said how much may be idle */
+    return ra_max_i64(pool->in_use_peak_bytes, in_use + used_bytes) - pool->outside_bytes;
+}
+
+void ra_keeping_make_room(ra_pool *pool, int64_t bytes, int64_t used_bytes)
+{
+    int64_t const excess =
+        pool->stats.bytes[RA_POOL_RESERVED].current + bytes - ra_keeping_ceiling(pool, used_bytes);
+    if (excess > 0)
+        (void)pool->keeping->give_back(pool, excess, false);
+}
+
+/* ---- blocks ---------------------------------------------------------------------------------- */
+
 static void note_in_use(ra_pool *pool)
 {
     pool->in_use_peak_bytes =
         ra_max_i64(pool->in_use_peak_bytes,
                    pool->stats.bytes[RA_POOL_ALLOCATED].current + pool->outside_bytes);
 }
-
-/* ---- blocks ---------------------------------------------------------------------------------- */
 
 static ra_status take_locked(ra_pool *pool, ra_category category, size_t bytes, ra_stream *stream,
                              ra_block *block_out, ra_refusal *refusal)
@@ -217,9 +244,9 @@ static bool charge_locked(ra_pool *pool, ra_category category, int64_t bytes)
 {
     ra_ledger *const ledger = pool->config.ledger;
     int64_t const room = ra_min_i64(bytes, INT64_MAX / 4); /* sums of it stay in range */
-    pool->keeping->make_room(pool, room, room);
+    ra_keeping_make_room(pool, room, room);
     bool promised = ra_ledger_promise(ledger, bytes);
-    if (!promised && pool->keeping->trim_for(pool, bytes) > 0) {
+    if (!promised && ra_keeping_trim_for(pool, bytes) > 0) {
         pool->stats.retries++;
         promised = ra_ledger_promise(ledger, bytes);
     }
@@ -264,7 +291,7 @@ void ra_pool_release(ra_pool *pool, ra_category category, int64_t bytes)
 int64_t ra_pool_trim(ra_pool *pool, int64_t keep_bytes)
 {
     ra_pool_lock(pool);
-    int64_t const bytes = pool->keeping->trim(pool, keep_bytes);
+    int64_t const bytes = ra_keeping_trim(pool, keep_bytes);
     ra_heap_refresh(pool);
     ra_pool_unlock(pool);
     return bytes;

@@ -21,7 +21,7 @@ static int64_t held_bytes(const ra_pool *pool)
     return pool->stats.bytes[RA_POOL_RESERVED].current;
 }
 
-static int64_t idle_bytes(const ra_pool *pool)
+int64_t ra_driver_idle(const ra_pool *pool)
 {
     return held_bytes(pool) - allocated_bytes(pool);
 }
@@ -62,48 +62,17 @@ static void recount(ra_pool *pool)
 
 /* ---- returning what is idle ------------------------------------------------------------------ */
 
-int64_t ra_driver_trim(ra_pool *pool, int64_t keep_bytes)
+int64_t ra_driver_give_back(ra_pool *pool, int64_t wanted, bool refused)
 {
-    int64_t const before = held_bytes(pool);
-    if (idle_bytes(pool) <= keep_bytes)
+    int64_t const before = held_bytes(pool), idle = ra_driver_idle(pool);
+    if (refused)
+        ops_of(pool)->see(&pool->config.memory, pool->driver);
+    if (idle <= 0)
         return 0;
-    ops_of(pool)->trim(&pool->config.memory, pool->driver, allocated_bytes(pool) + keep_bytes);
+    ops_of(pool)->trim(&pool->config.memory, pool->driver,
+                       allocated_bytes(pool) + ra_max_i64(idle - wanted, 0));
     recount(pool);
     return ra_max_i64(before - held_bytes(pool), 0);
-}
-
-/* Called before somebody is refused. */
-static int64_t see_and_trim(ra_pool *pool, int64_t keep_bytes)
-{
-    ops_of(pool)->see(&pool->config.memory, pool->driver);
-    return ra_driver_trim(pool, keep_bytes);
-}
-
-int64_t ra_driver_trim_for(ra_pool *pool, int64_t bytes)
-{
-    int64_t const excess = bytes - ra_ledger_headroom(pool->config.ledger);
-    return excess <= 0 ? 0 : see_and_trim(pool, ra_max_i64(idle_bytes(pool) - excess, 0));
-}
-
-/* Most that may be held once `bytes` more are in use: if automatic, the highest use so far. */
-static int64_t ceiling_bytes(const ra_pool *pool, int64_t bytes)
-{
-    int64_t const in_use = allocated_bytes(pool) + pool->outside_bytes + bytes;
-    if (pool->config.trim_bytes > 0)
-        return INT64_MAX; /* the caller has said how much may be idle */
-    return ra_max_i64(pool->in_use_peak_bytes, in_use) - pool->outside_bytes;
-}
-
-void ra_driver_make_room(ra_pool *pool, int64_t bytes, int64_t used_bytes)
-{
-    int64_t const excess = held_bytes(pool) + bytes - ceiling_bytes(pool, used_bytes);
-    if (excess > 0)
-        (void)ra_driver_trim(pool, ra_max_i64(idle_bytes(pool) - excess, 0));
-}
-
-int64_t ra_driver_spare(const ra_pool *pool)
-{
-    return idle_bytes(pool);
 }
 
 /* ---- blocks ---------------------------------------------------------------------------------- */
@@ -114,7 +83,7 @@ int64_t ra_driver_spare(const ra_pool *pool)
  */
 static ra_status read_bounded(const ra_pool *pool, int64_t bytes, int64_t *held_out)
 {
-    int64_t const used = allocated_bytes(pool) + bytes, ceiling = ceiling_bytes(pool, bytes);
+    int64_t const used = allocated_bytes(pool) + bytes, ceiling = ra_keeping_ceiling(pool, bytes);
     ra_status const status = read_held(pool, used, held_out);
     if (status != RA_OK || *held_out <= ceiling)
         return status;
@@ -155,8 +124,8 @@ static ra_status take(ra_pool *pool, size_t size, ra_stream *stream, void **data
     int64_t const bytes = (int64_t)size;
     int64_t held = 0;
     void *data = NULL;
-    ra_driver_make_room(pool, bytes - idle_bytes(pool), bytes); /* negative: none is needed */
-    int64_t const wanted = ra_max_i64(bytes - idle_bytes(pool), 0);
+    ra_keeping_make_room(pool, bytes - ra_driver_idle(pool), bytes); /* negative: none is needed */
+    int64_t const wanted = ra_max_i64(bytes - ra_driver_idle(pool), 0);
     *refusal = (ra_refusal){"the memory limit", bytes};
     if (!ra_ledger_promise(ledger, wanted))
         return RA_ERR_NO_MEMORY;
@@ -190,7 +159,7 @@ ra_status ra_driver_alloc(ra_pool *pool, ra_category category, size_t bytes, ra_
     int64_t const before = held_bytes(pool);
     ra_status status = take(pool, size, stream, &data, refusal);
     if (status == RA_ERR_NO_MEMORY)
-        (void)see_and_trim(pool, 0);
+        (void)ra_driver_give_back(pool, INT64_MAX, true);
     if (status == RA_ERR_NO_MEMORY && held_bytes(pool) < before) {
         pool->stats.retries++;
         status = take(pool, size, stream, &data, refusal);
@@ -209,7 +178,7 @@ void ra_driver_free(ra_pool *pool, ra_stream *stream, const ra_block *block)
     ra_ledger_move(pool->config.ledger, block->category, RA_MEM_POOL_IDLE,
                    (int64_t)block->reserved_bytes);
     if (pool->config.trim_bytes > 0)
-        (void)ra_driver_trim(pool, pool->config.trim_bytes);
+        (void)ra_keeping_trim(pool, pool->config.trim_bytes);
 }
 
 void ra_driver_fini(ra_pool *pool)

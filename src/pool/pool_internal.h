@@ -152,14 +152,24 @@ struct ra_keeping {
     ra_status (*alloc)(ra_pool *pool, ra_category category, size_t bytes, ra_stream *stream,
                        ra_block *block_out, ra_refusal *refusal);
     void (*free)(ra_pool *pool, ra_stream *stream, const ra_block *block);
-    int64_t (*trim)(ra_pool *pool, int64_t keep_bytes);
-    int64_t (*trim_for)(ra_pool *pool, int64_t bytes);
-    void (*make_room)(ra_pool *pool, int64_t bytes, int64_t used_bytes);
-    int64_t (*spare)(const ra_pool *pool); /* idle bytes that a trim may return */
+    /* Return idle bytes until so many are back, or there are none that can be; bytes returned.
+       refused: somebody will be otherwise, so first look at what streams have finished with. */
+    int64_t (*give_back)(ra_pool *pool, int64_t wanted, bool refused);
+    int64_t (*idle)(const ra_pool *pool);  /* bytes */
+    int64_t (*spare)(const ra_pool *pool); /* those of them that a trim may return */
     void (*fini)(ra_pool *pool);
 };
 
 /* Everything below is called with the lock held. */
+
+/** Give back until `keep_bytes` of idle bytes are left. */
+int64_t ra_keeping_trim(ra_pool *pool, int64_t keep_bytes);
+/** Give back until the limit leaves `bytes`, which are refused otherwise. */
+int64_t ra_keeping_trim_for(ra_pool *pool, int64_t bytes);
+/** Before `bytes` more are taken, `used_bytes` of them to be used: trim so that the peak stays. */
+void ra_keeping_make_room(ra_pool *pool, int64_t bytes, int64_t used_bytes);
+/** The most that may be kept once `used_bytes` more are in use: if automatic, the highest use. */
+int64_t ra_keeping_ceiling(const ra_pool *pool, int64_t used_bytes);
 
 /** Make AddressSanitizer report accesses to host memory that nobody holds. */
 void ra_heap_fence(const ra_pool *pool, const void *data, size_t bytes, bool closed);
@@ -191,12 +201,8 @@ void ra_segment_give(ra_pool *pool, ra_chunk *chunk, ra_category category);
 RA_CHECKED ra_status ra_heap_alloc(ra_pool *pool, ra_category category, size_t bytes,
                                    ra_stream *stream, ra_block *block_out, ra_refusal *refusal);
 void ra_heap_free(ra_pool *pool, ra_stream *stream, const ra_block *block);
-/** Return idle segments until `keep_bytes` of idle bytes are left, or there are none. */
-int64_t ra_heap_trim(ra_pool *pool, int64_t keep_bytes);
-/** Return idle segments until the limit leaves `bytes`, or there are none; bytes returned. */
-int64_t ra_heap_trim_for(ra_pool *pool, int64_t bytes);
-/** Before `bytes` more are taken, `used_bytes` of them to be used: trim so that the peak stays. */
-void ra_heap_make_room(ra_pool *pool, int64_t bytes, int64_t used_bytes);
+int64_t ra_heap_give_back(ra_pool *pool, int64_t wanted, bool refused); /* idle segments */
+int64_t ra_heap_idle(const ra_pool *pool);
 /** Update the figures that follow from others. */
 void ra_heap_refresh(ra_pool *pool);
 int64_t ra_heap_spare(const ra_pool *pool);
@@ -209,10 +215,8 @@ RA_CHECKED ra_status ra_driver_init(ra_pool *pool);
 RA_CHECKED ra_status ra_driver_alloc(ra_pool *pool, ra_category category, size_t bytes,
                                      ra_stream *stream, ra_block *block_out, ra_refusal *refusal);
 void ra_driver_free(ra_pool *pool, ra_stream *stream, const ra_block *block);
-int64_t ra_driver_trim(ra_pool *pool, int64_t keep_bytes);
-int64_t ra_driver_trim_for(ra_pool *pool, int64_t bytes);
-void ra_driver_make_room(ra_pool *pool, int64_t bytes, int64_t used_bytes);
-int64_t ra_driver_spare(const ra_pool *pool);
+int64_t ra_driver_give_back(ra_pool *pool, int64_t wanted, bool refused);
+int64_t ra_driver_idle(const ra_pool *pool); /* all of it can be returned */
 void ra_driver_fini(ra_pool *pool);
 
 #endif

@@ -277,10 +277,10 @@ void ra_heap_refresh(ra_pool *pool)
                       stats->count[RA_POOL_ACTIVE].current);
 }
 
-/* Return idle segments until so many bytes are back, or there are none; bytes returned. */
-static int64_t give_back(ra_pool *pool, int64_t wanted)
+int64_t ra_heap_give_back(ra_pool *pool, int64_t wanted, bool refused)
 {
     int64_t total = 0, returned = 1;
+    (void)refused; /* every look at a segment asks its streams */
     while (total < wanted && returned > 0) {
         returned = oldest_return(pool);
         total += returned;
@@ -288,25 +288,9 @@ static int64_t give_back(ra_pool *pool, int64_t wanted)
     return total;
 }
 
-int64_t ra_heap_trim(ra_pool *pool, int64_t keep_bytes)
+int64_t ra_heap_idle(const ra_pool *pool)
 {
-    return give_back(pool, pool->heap.idle_bytes - keep_bytes);
-}
-
-int64_t ra_heap_trim_for(ra_pool *pool, int64_t bytes)
-{
-    return give_back(pool, bytes - ra_ledger_headroom(pool->config.ledger));
-}
-
-void ra_heap_make_room(ra_pool *pool, int64_t bytes, int64_t used_bytes)
-{
-    const ra_pool_stats *stats = &pool->stats;
-    if (pool->config.trim_bytes > 0)
-        return; /* the caller has said how much may be idle */
-    int64_t const in_use = stats->bytes[RA_POOL_ALLOCATED].current + pool->outside_bytes;
-    int64_t const ceiling = ra_max_i64(pool->in_use_peak_bytes, in_use + used_bytes);
-    (void)give_back(pool,
-                    stats->bytes[RA_POOL_RESERVED].current + pool->outside_bytes + bytes - ceiling);
+    return pool->heap.idle_bytes;
 }
 
 int64_t ra_heap_spare(const ra_pool *pool)

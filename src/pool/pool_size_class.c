@@ -181,13 +181,13 @@ static ra_status grow(const request *r, ra_segment **segment_out, ra_refusal *re
     size_t const wanted = segment_bytes(r), least = memory->ops->round(memory, r->size);
     refusal->bytes = (int64_t)least;
     join_what_is_over(pool);
-    ra_heap_make_room(pool, (int64_t)wanted, (int64_t)r->size);
+    ra_keeping_make_room(pool, (int64_t)wanted, (int64_t)r->size);
     ra_status status = ra_segment_take(pool, wanted, r->small, segment_out, refusal);
     if (status != RA_ERR_NO_MEMORY)
         return status;
     bool const fitted = ra_ledger_headroom(pool->config.ledger) >= (int64_t)wanted;
     int64_t const returned =
-        fitted ? ra_heap_trim(pool, 0) : ra_heap_trim_for(pool, (int64_t)least);
+        fitted ? ra_keeping_trim(pool, 0) : ra_keeping_trim_for(pool, (int64_t)least);
     if (returned == 0 && least == wanted)
         return status;
     pool->stats.retries++;
@@ -198,7 +198,7 @@ static ra_status grow(const request *r, ra_segment **segment_out, ra_refusal *re
 static void keep_bound(ra_pool *pool)
 {
     if (pool->config.trim_bytes > 0)
-        ra_heap_trim(pool, pool->config.trim_bytes);
+        ra_keeping_trim(pool, pool->config.trim_bytes);
 }
 
 ra_status ra_heap_alloc(ra_pool *pool, ra_category category, size_t bytes, ra_stream *stream,
