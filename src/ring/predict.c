@@ -116,7 +116,7 @@ static void fill(const ra_predict_job *job, const ra_predict_bytes *totals, ra_p
         out->sent_bytes += job->weights[i] * totals[i].sent_bytes;
         if (totals[i].map_arrays > out->tilemap_bytes)
             out->tilemap_bytes = totals[i].map_arrays;
-        out->exact = out->exact && !ra_predict_evicts(job, &totals[i]);
+        out->exact = out->exact && !memory.evicts && !ra_predict_evicts(job, &totals[i]);
         ra_predict_keep_fullest(job, &memory, rank, out);
     }
     if (job->has_crossed)

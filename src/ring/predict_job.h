@@ -277,6 +277,7 @@ typedef struct ra_predict_bytes {
     int64_t scores;                            /* kept from the forward pass on */
     int64_t grad_scores;                       /* of the groups so far */
     int64_t plans, maps, cached, cached_count; /* category tilemap, and pattern_cache */
+    int64_t spare_cached;                      /* of plans that were given back */
     int64_t map_copies;                        /* on a GPU */
     int64_t read_maps;                         /* where kernels read them, in a cache or not */
     int64_t map_arrays;
@@ -324,6 +325,7 @@ typedef struct ra_predict_memory {
     int64_t bytes[RA_MEM_CATEGORY_COUNT], total_bytes;
     int64_t host_bytes[RA_MEM_CATEGORY_COUNT], host_total_bytes; /* beside a GPU's; else 0 */
     int64_t floor_bytes;
+    bool evicts; /* kept maps that nobody uses, as the limit has no room for them */
 } ra_predict_memory;
 
 /* Whether the cache's bounds keep some of these maps out. */

@@ -123,7 +123,9 @@ static void place_maps(const ra_predict_job *job, const ra_map_sum *sum, bool st
         b->maps += (eager ? 0 : sum->bytes) + empty_made * sum->empty_bytes;
     if (stays && job->request->on_device)
         b->map_copies += sum->copy_bytes;
-    b->cached += (eager ? sum->kept_bytes : 0) + (empty_kept ? sum->empty_kept_bytes : 0);
+    int64_t const kept = (eager ? sum->kept_bytes : 0) + (empty_kept ? sum->empty_kept_bytes : 0);
+    b->cached += kept;
+    b->spare_cached += stays ? 0 : kept;
     b->cached_count += (eager ? sum->count : 0) + empty_kept;
 }
 
@@ -343,6 +345,17 @@ static int64_t sum_of(const int64_t memory[RA_MEM_CATEGORY_COUNT])
     return sum;
 }
 
+/* Before a request is refused, kept maps that nobody uses are evicted. */
+static void evict(const ra_predict_bytes *b, int64_t lacking, ra_predict_memory *all)
+{
+    int64_t *const cached = &all->bytes[RA_MEM_PATTERN_CACHE];
+    int64_t const spare = ra_min_i64(b->spare_cached, *cached);
+    int64_t const evicted = ra_max_i64(0, ra_min_i64(lacking, spare));
+    *cached -= evicted;
+    all->total_bytes -= evicted;
+    all->evicts = evicted > 0;
+}
+
 ra_predict_memory ra_predict_total(const ra_predict_job *job, const ra_predict_bytes *b, int rank)
 {
     const ra_predict_request *r = job->request;
@@ -369,6 +382,8 @@ ra_predict_memory ra_predict_total(const ra_predict_job *job, const ra_predict_b
         memory[RA_MEM_SCORES] = b->scores + b->passing_scores;
     }
     all.total_bytes = sum_of(memory);
+    if (!r->on_device)
+        evict(b, all.total_bytes - r->memory_bytes, &all);
     return all;
 }
 

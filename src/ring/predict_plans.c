@@ -23,7 +23,8 @@ static int64_t room_beside(const ra_predict_job *job, const ra_predict_bytes *he
     int64_t const taken = job->request->on_device
                               ? job->request->context_bytes + held->map_copies
                               : ra_predict_ground_bytes(job) + held->plans + held->maps +
-                                    held->cached + ra_predict_round(job, job->request->pair_bytes);
+                                    held->cached - held->spare_cached +
+                                    ra_predict_round(job, job->request->pair_bytes);
     return job->request->memory_bytes - taken -
            ra_predict_round(job, job->request->workspace_bytes) -
            ra_predict_tensors_room(job, rank);

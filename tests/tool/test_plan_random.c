@@ -142,3 +142,31 @@ Test(plan_random, default_jobs_take_within_one_percent_of_what_plan_says)
         json_decref(plan);
     }
 }
+
+/* Those of the plan that the choice of head groups went by. */
+Test(plan_random, kept_maps_that_nobody_uses_give_way_to_a_limit)
+{
+    static const char job[] =
+        "--backward --set shape.seq=4409 --set shape.heads=1 --set shape.head_dim=16 "
+        "--set ring.layout=contiguous --set ring.schedule=direct --set memory.pool.mode=off "
+        "--set memory.pattern_cache.mode=eager --set compute.threads=1 --set pattern.causal=true "
+        "--set 'pattern.dilated.segments=[3,4409]' --set 'pattern.dilated.rates=[8,8]' "
+        "--set pattern.dilated.heads=grouped";
+    char line[1024];
+    if (!command_has_mpi())
+        cr_skip_test("no MPI in this build");
+    snprintf(line, sizeof(line), "plan --ranks 2 %s --set ring.head_groups=2", job);
+    json_t *plan = plan_point_of(0, line);
+    long long const limit =
+        integer(plan, "peak_bytes") - integer(member(plan, "memory_bytes"), "pattern_cache") / 4;
+    json_decref(plan);
+    snprintf(line, sizeof(line),
+             "plan --ranks 2 %s --set ring.head_groups=2 --set memory.limit=%lld", job, limit);
+    plan = plan_point_of(0, line);
+    cr_expect_str_eq(text(plan, "status"), "ok");
+    cr_expect(json_is_false(member(plan, "exact")));
+    json_decref(plan);
+    snprintf(line, sizeof(line), "run %s --set ring.head_groups=2 --set memory.limit=%lld", job,
+             limit);
+    json_decref(plan_point_of(2, line));
+}
