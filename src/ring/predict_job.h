@@ -85,7 +85,8 @@ typedef struct ra_predict_looks {
 
 /* The steps of one rank for some heads. */
 typedef struct ra_predict_plan {
-    ra_predict_step *steps; /* [ra_predict_job.step_count] */
+    ra_predict_step *steps; /* [step_count], which is the job's where it is looked at */
+    int step_count;
     ra_predict_looks looks;
 } ra_predict_plan;
 
@@ -248,8 +249,10 @@ extern const double ra_predict_looks_most;
 /* RA_PREDICT_SPARED: if not all can be looked at, an estimate takes this much less. */
 enum { RA_PREDICT_CHUNKS_LEAST = 4, RA_PREDICT_SPARED = 8 };
 
-/* Steps of followed ranks for some heads and the queries at hand: [followed_count] plans. */
-RA_CHECKED ra_status ra_predict_plans(ra_predict_job *job, ra_heads heads, ra_predict_plan *plans);
+/* Steps of followed ranks for some heads and the queries at hand, one of so many parts of all:
+   [followed_count] plans. */
+RA_CHECKED ra_status ra_predict_plans(ra_predict_job *job, ra_heads heads, int32_t parts,
+                                      ra_predict_plan *plans);
 void ra_predict_free_plans(ra_predict_job *job, ra_predict_plan *plans);
 void ra_predict_add_map(const ra_predict_job *job, const ra_map_size *map, ra_map_sum *sum);
 int32_t ra_predict_plan_count(const ra_predict_job *job, int32_t groups);

@@ -30,12 +30,25 @@ static int64_t room_beside(const ra_predict_job *job, const ra_predict_bytes *he
            ra_predict_tensors_room(job, rank);
 }
 
+/* Plans of all heads and queries in so many rounds, and what making them settled. */
+typedef struct whole_plans {
+    int32_t rounds;
+    ra_predict_plan *plans; /* [followed_count] */
+    bool sampled;
+    double looks;
+} whole_plans;
+
+/* The search for rounds comes by the same ones again, as long as tries fail. */
+enum { WHOLES_MAX = 7, KEPT_STEPS_MAX = 1 << 15 /* of all that are kept */ };
+
 /* What ra_choose_plans works on. */
 typedef struct plans_maker {
     ra_predict_job *job;
-    ra_schedule schedule;   /* of one round */
-    bool sampled;           /* the layout is */
-    ra_predict_plan *plans; /* [followed_count], of all heads and queries; owned */
+    ra_schedule schedule; /* of one round */
+    bool sampled;         /* the layout is */
+    whole_plans kept[WHOLES_MAX];
+    int kept_count;
+    ra_predict_plan *plans; /* those at hand: the last that is kept, or an earlier one */
     ra_plan_bytes bytes[RA_PREDICT_RANKS_ALL]; /* of these, as they looked for groups */
     double stretch;
     ra_predict_bytes *totals; /* [followed_count]; NULL: not yet; owned */
@@ -101,30 +114,65 @@ static ra_groups_found choose_groups(plans_maker *m)
     return found;
 }
 
-static void forget_all(plans_maker *m)
+static void forget_totals(plans_maker *m)
 {
-    ra_predict_free_plans(m->job, m->plans);
     ra_predict_free_times(&m->times);
     free(m->totals);
-    m->plans = NULL;
     m->totals = NULL;
     m->job->has_crossed = false;
     m->job->crossed_bytes = m->job->crossed_network_bytes = 0;
+}
+
+static void forget_wholes(plans_maker *m)
+{
+    for (int i = 0; i < m->kept_count; ++i)
+        ra_predict_free_plans(m->job, m->kept[i].plans);
+    m->kept_count = 0;
+    m->plans = NULL;
+}
+
+static ra_status keep_whole(plans_maker *m, int32_t rounds)
+{
+    ra_predict_job *job = m->job;
+    int64_t steps = job->step_count;
+    for (int i = 0; i < m->kept_count; ++i)
+        steps += m->kept[i].plans->step_count;
+    if (m->kept_count == WHOLES_MAX || steps * job->followed_count > KEPT_STEPS_MAX)
+        forget_wholes(m);
+    whole_plans whole = {.rounds = rounds};
+    job->sampled = m->sampled;
+    ra_status status = ra_predict_take(&whole.plans, job->followed_count, sizeof(*whole.plans));
+    if (status != RA_OK)
+        return status;
+    status = ra_predict_plans(job, (ra_heads){0, 1, job->request->ring.heads}, 1, whole.plans);
+    whole.sampled = job->sampled;
+    whole.looks = job->looks;
+    m->kept[m->kept_count++] = whole;
+    return status;
 }
 
 /* In place of all that was made before. */
 static ra_status plan_whole(plans_maker *m, int32_t rounds)
 {
     ra_predict_job *job = m->job;
-    forget_all(m);
+    int at = 0;
+    ra_status status = RA_OK;
+    forget_totals(m);
     job->rounds = rounds;
     job->schedule = ra_schedule_of_rounds(m->schedule, rounds);
     job->step_count = ra_plan_count_steps(&job->teams, rounds);
-    job->sampled = m->sampled;
-    ra_status const status = ra_predict_take(&m->plans, job->followed_count, sizeof(*m->plans));
-    return status == RA_OK
-               ? ra_predict_plans(job, (ra_heads){0, 1, job->request->ring.heads}, m->plans)
-               : status;
+    while (at < m->kept_count && m->kept[at].rounds != rounds)
+        ++at;
+    if (at == m->kept_count) {
+        status = keep_whole(m, rounds);
+        at = m->kept_count - 1;
+    }
+    if (status != RA_OK)
+        return status;
+    m->plans = m->kept[at].plans;
+    job->sampled = m->kept[at].sampled;
+    job->looks = m->kept[at].looks;
+    return RA_OK;
 }
 
 /* As of ra_plans_maker. What does not fit is found, not refused. */
@@ -180,7 +228,7 @@ static ra_status make_split(plans_maker *m, int32_t number, int32_t count)
         status = ra_group_queries_init(&job->layout, &group, job->pool, &queries);
     if (status == RA_OK) {
         job->queries = queries.rows;
-        status = ra_predict_plans(job, heads, plans);
+        status = ra_predict_plans(job, heads, group.q_parts, plans);
         if (status == RA_OK)
             status = add_plans(m, plans, heads, number, count);
         job->queries = job->rows;
@@ -253,7 +301,7 @@ ra_status ra_predict_settle_plans(ra_predict_job *job, ra_predict_bytes **totals
     plans_maker made = {.job = job, .schedule = job->schedule, .sampled = job->sampled};
     ra_plans_maker const maker = {&job->request->ring, &job->teams, &made, make_whole, make_all};
     ra_status const status = ra_choose_plans(&maker);
-    ra_predict_free_plans(job, made.plans);
+    forget_wholes(&made);
     *totals_out = made.totals;
     *times_out = made.times;
     return status;

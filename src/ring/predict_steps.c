@@ -59,6 +59,7 @@ static ra_status keys_of(const ra_predict_job *job, int owner, const ra_need *ne
 typedef struct planning {
     ra_predict_job *job;
     ra_heads heads;
+    int32_t parts;   /* of the queries, this being one */
     ra_need **needs; /* [teams]: of each followed rank's team, by owner; NULL for other teams */
     int64_t chunks;
 } planning;
@@ -311,7 +312,8 @@ static ra_status choose_chunks(planning *p)
     job->looks = RA_PREDICT_CHUNKS_LEAST * maps * slices;
     if (job->looks > ra_predict_looks_most)
         return ra_predict_refuse_pieces(job);
-    p->chunks = (int64_t)fmax(RA_PREDICT_CHUNKS_LEAST, looks_wanted / fmax(slices, 1) / maps);
+    p->chunks =
+        (int64_t)fmax(RA_PREDICT_CHUNKS_LEAST, looks_wanted / fmax(slices, 1) / maps / p->parts);
     return RA_OK;
 }
 
@@ -323,15 +325,17 @@ static ra_status plan_all(planning *p, ra_predict_plan *plans)
         status = choose_chunks(p);
     for (int i = 0; i < job->followed_count && status == RA_OK; ++i) {
         status = ra_predict_take(&plans[i].steps, job->step_count, sizeof(ra_predict_step));
+        plans[i].step_count = job->step_count;
         if (status == RA_OK && job->schedule != RA_SCHEDULE_RING)
             status = plan_teams(p, job->followed[i], &plans[i]);
     }
     return status == RA_OK && job->schedule == RA_SCHEDULE_RING ? plan_ring(p, plans) : status;
 }
 
-ra_status ra_predict_plans(ra_predict_job *job, ra_heads heads, ra_predict_plan *plans)
+ra_status ra_predict_plans(ra_predict_job *job, ra_heads heads, int32_t parts,
+                           ra_predict_plan *plans)
 {
-    planning p = {.job = job, .heads = heads};
+    planning p = {.job = job, .heads = heads, .parts = parts};
     ra_status status = ra_predict_take(&p.needs, job->teams.count, sizeof(ra_need *));
     if (status == RA_OK)
         status = plan_all(&p, plans);
@@ -344,7 +348,7 @@ ra_status ra_predict_plans(ra_predict_job *job, ra_heads heads, ra_predict_plan 
 void ra_predict_free_plans(ra_predict_job *job, ra_predict_plan *plans)
 {
     for (int i = 0; i < job->followed_count && plans != NULL; ++i) {
-        for (int s = 0; s < job->step_count && plans[i].steps != NULL; ++s)
+        for (int s = 0; s < plans[i].step_count && plans[i].steps != NULL; ++s)
             free(plans[i].steps[s].part_keys);
         free(plans[i].steps);
         free(plans[i].looks.items);
