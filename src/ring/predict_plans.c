@@ -38,8 +38,10 @@ typedef struct whole_plans {
     double looks;
 } whole_plans;
 
-/* The search for rounds comes by the same ones again, as long as tries fail. */
-enum { WHOLES_MAX = 7, KEPT_STEPS_MAX = 1 << 15 /* of all that are kept */ };
+/* The search for rounds comes by the same ones again, as long as tries fail. As they double, those
+   of fewer take no more than the last. */
+enum { WHOLES_MAX = 7 /* 1 to 64 rounds */ };
+RA_STATIC_ASSERT(RA_ROUNDS_MAX == 1 << (WHOLES_MAX - 1), "a number for each power of two");
 
 /* What ra_choose_plans works on. */
 typedef struct plans_maker {
@@ -123,23 +125,11 @@ static void forget_totals(plans_maker *m)
     m->job->crossed_bytes = m->job->crossed_network_bytes = 0;
 }
 
-static void forget_wholes(plans_maker *m)
-{
-    for (int i = 0; i < m->kept_count; ++i)
-        ra_predict_free_plans(m->job, m->kept[i].plans);
-    m->kept_count = 0;
-    m->plans = NULL;
-}
-
 static ra_status keep_whole(plans_maker *m, int32_t rounds)
 {
     ra_predict_job *job = m->job;
-    int64_t steps = job->step_count;
-    for (int i = 0; i < m->kept_count; ++i)
-        steps += m->kept[i].plans->step_count;
-    if (m->kept_count == WHOLES_MAX || steps * job->followed_count > KEPT_STEPS_MAX)
-        forget_wholes(m);
     whole_plans whole = {.rounds = rounds};
+    RA_ASSERT(m->kept_count < WHOLES_MAX);
     job->sampled = m->sampled;
     ra_status status = ra_predict_take(&whole.plans, job->followed_count, sizeof(*whole.plans));
     if (status != RA_OK)
@@ -301,7 +291,8 @@ ra_status ra_predict_settle_plans(ra_predict_job *job, ra_predict_bytes **totals
     plans_maker made = {.job = job, .schedule = job->schedule, .sampled = job->sampled};
     ra_plans_maker const maker = {&job->request->ring, &job->teams, &made, make_whole, make_all};
     ra_status const status = ra_choose_plans(&maker);
-    forget_wholes(&made);
+    for (int i = 0; i < made.kept_count; ++i)
+        ra_predict_free_plans(job, made.kept[i].plans);
     *totals_out = made.totals;
     *times_out = made.times;
     return status;
