@@ -152,9 +152,9 @@ const ra_config_key ra_config_keys[] = {
      "1: one, two where blocks hop; 2: transfers run while a step computes",
      AT(comm_buffers), RANGE(0, 2)},
     {"ring.head_groups", RA_KEY_INT32, "auto",
-     "groups of heads computed one after the other, up to shape.kv_heads, or a multiple of that up "
-     "to shape.heads, or of that up to 64 times, a part of every rank's queries in each: then keys "
-     "travel several times; more of them take less memory, and up to shape.kv_heads send less where "
+     "groups of heads computed one after the other: 1 to shape.kv_heads; or a multiple of that up to "
+     "shape.heads; or a multiple of shape.heads up to 64 times it, each with a part of every rank's "
+     "queries; beyond shape.kv_heads keys travel several times; more of them take less memory, and up to shape.kv_heads send less where "
      "heads of dilated branches see different rows; auto: as many as save much of that and leave "
      "each enough work, or as memory wants: more than shape.kv_heads where neither these nor rounds "
      "suffice; standard attention takes up to shape.heads, linear up to shape.kv_heads",
