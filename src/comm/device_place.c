@@ -56,13 +56,13 @@ static int64_t gpu_id(uint64_t place, const char *bus_id)
 ra_status ra_device_count_sharers(ra_comm *host, ra_status mine, uint64_t place, const char *bus_id,
                                   int *own_out, int *most_out)
 {
-    int64_t const own = gpu_id(place, bus_id);
     int64_t *const ids = mine == RA_OK ? malloc((size_t)host->size * sizeof(*ids)) : NULL;
     if (mine == RA_OK && ids == NULL)
         mine = ra_refuse_memory("the ranks' GPUs");
     ra_status status = ra_comm_agree(host, "comparing GPUs", mine);
     if (status == RA_OK) {
         RA_ASSERT(ids != NULL); /* the agreed status is never better than this rank's */
+        int64_t const own = gpu_id(place, bus_id);
         status = ra_comm_allgather_i64(host, "comparing GPUs", &own, 1, ids);
     }
     *own_out = *most_out = 0;
