@@ -54,6 +54,28 @@ static int reduces_integers(ra_comm *comm)
     return failures;
 }
 
+static int gathers_integers(ra_comm *comm)
+{
+    static const int counts[] = {1, 3, 70};
+    int const rank = ra_comm_rank(comm), size = ra_comm_size(comm);
+    int64_t own[70];
+    int64_t *const all = malloc((size_t)size * 70 * sizeof(*all));
+    int failures = 0;
+    EXPECT(all != NULL);
+    for (int c = 0; c < 3 && failures == 0; c++) {
+        memset(all, 0xff, (size_t)size * 70 * sizeof(*all)); /* what was there does not count */
+        for (int i = 0; i < counts[c]; i++)
+            own[i] = i % 2 == 0 ? INT64_MIN + rank : rank * 100 - i;
+        EXPECT(ra_comm_allgather_i64(comm, "integers", own, counts[c], all) == RA_OK);
+        for (int k = 0; k < size * counts[c]; k++) {
+            int const r = k / counts[c], i = k % counts[c];
+            EXPECT(all[k] == (i % 2 == 0 ? INT64_MIN + r : r * 100 - i));
+        }
+    }
+    free(all);
+    return failures;
+}
+
 /* Magnitudes from 1e-8 to 1e8, so that every other order of additions gives other bits. */
 static double uneven(int rank, int index)
 {
@@ -153,8 +175,8 @@ static int agrees_on_the_worst(ra_comm *comm)
 int contract_run_collectives(ra_comm *comm)
 {
     static int (*const cases[])(ra_comm * comm) = {
-        tells_who_it_is,     broadcasts,    reduces_integers,    reduces_doubles_alike,
-        a_nan_is_never_lost, barriers_hold, agrees_on_the_worst,
+        tells_who_it_is,     broadcasts,       reduces_integers, reduces_doubles_alike,
+        a_nan_is_never_lost, gathers_integers, barriers_hold,    agrees_on_the_worst,
     };
     int failures = 0;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]) && failures == 0; i++)
