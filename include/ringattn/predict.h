@@ -148,10 +148,10 @@ typedef struct ra_predicted_pass {
 typedef struct ra_prediction {
     bool exact;         /* bytes are those of a ledger: all was counted, no pool keeps memory idle,
                            no pattern cache evicts maps or keeps those of other numbers of rounds,
-                           tried before these, or shares those of parts without queries, no other
-                           plans were made that did not fit, and tensors are there at the peak: it
-                           is neither where blocks are drawn or listed, nor where tile maps are cut,
-                           whose scratch is not predicted */
+                           tried before these, or shares those of parts without queries, or gives
+                           way to a limit, no other plans were made that did not fit, and tensors
+                           are there at the peak: it is neither where blocks are drawn or listed,
+                           nor where tile maps are cut, whose scratch is not predicted */
     bool counted;       /* every rank and every chunk was followed, and every block */
     bool may_keep_idle; /* a pool is on, and what it keeps idle comes on top, category pool_idle */
     bool blocks_expected; /* random blocks were not drawn: counts are expected values */

@@ -152,12 +152,13 @@ const ra_config_key ra_config_keys[] = {
      "1: one, two where blocks hop; 2: transfers run while a step computes",
      AT(comm_buffers), RANGE(0, 2)},
     {"ring.head_groups", RA_KEY_INT32, "auto",
-     "groups of heads computed one after the other: 1 to shape.kv_heads; or a multiple of that up to "
-     "shape.heads; or a multiple of shape.heads up to 64 times it, each with a part of every rank's "
-     "queries; beyond shape.kv_heads keys travel several times; more of them take less memory, and up to shape.kv_heads send less where "
-     "heads of dilated branches see different rows; auto: as many as save much of that and leave "
-     "each enough work, or as memory wants: more than shape.kv_heads where neither these nor rounds "
-     "suffice; standard attention takes up to shape.heads, linear up to shape.kv_heads",
+     "groups of heads computed one after the other: 1 to shape.kv_heads; or a multiple of that up "
+     "to shape.heads; or a multiple of shape.heads up to 64 times it, each with a part of every "
+     "rank's queries; beyond shape.kv_heads keys travel several times; more of them take less "
+     "memory, and up to shape.kv_heads send less where heads of dilated branches see different "
+     "rows; auto: as many as save much of that and leave each enough work, or as memory wants: more "
+     "than shape.kv_heads where neither these nor rounds suffice; standard attention takes up to "
+     "shape.heads, linear up to shape.kv_heads",
      AT(head_groups), RANGE(1, 65536 * RA_QUERY_PARTS_MAX), .zero_name = "auto"},
     {"ring.rounds", RA_KEY_INT32, "auto",
      "rounds in which rows travel between ranks that do not share memory, a part of each exchange "
