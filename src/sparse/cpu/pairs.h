@@ -89,43 +89,40 @@ RA_INLINE bool pair_check_passes(const pair_check *check)
             _mm512_cmplt_epu16_mask(check->least, _mm512_set1_epi16(0x7f))) == 0;
 }
 
-/* One bf16 row of a tensor, padded with zeros to pair_pitch. */
-RA_INLINE void load_pair_row(const void *row, int32_t dim, pair_mem *restrict to, pair_check *check)
-{
-    const uint16_t *from = row;
-    for (int32_t d = 0; d < dim; d += PAIR_ROW) {
-        int32_t const count = ra_hd_min(PAIR_ROW, dim - d);
-        __m512i const pairs = _mm512_maskz_loadu_epi16(0xffffffffu >> (PAIR_ROW - count), from + d);
-        pair_check_add(check, pairs);
-        _mm512_storeu_si512((void *)(to + d / 2), pairs);
-    }
-}
-
-RA_INLINE __m512i load_wide(const uint16_t *row, int32_t d, int32_t count)
+/* Dims [d, d + PAIR_ROW) of a bf16 row; those that are not there, and all of NULL, are 0. */
+RA_INLINE __m512i load_dims(const uint16_t *row, int32_t d, int32_t dim, pair_check *check)
 {
     if (row == NULL)
         return _mm512_setzero_si512();
-    __mmask16 const mask = (__mmask16)(0xffffu >> (LANES - count));
-    return _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, row + d));
+    __m512i const dims =
+        dim - d >= PAIR_ROW
+            ? _mm512_loadu_si512(row + d)
+            : _mm512_maskz_loadu_epi16(0xffffffffu >> (PAIR_ROW - (dim - d)), row + d);
+    pair_check_add(check, dims);
+    return dims;
 }
 
-/* Dims [d, d + LANES) of two bf16 rows; those that are NULL, and dims that are not there, are 0. */
-RA_INLINE __m512i load_pairs(const void *even, const void *odd, int32_t d, int32_t dim,
-                             pair_check *check)
+/* One bf16 row of a tensor, padded with zeros to pair_pitch. */
+RA_INLINE void load_pair_row(const void *row, int32_t dim, pair_mem *restrict to, pair_check *check)
 {
-    int32_t const count = ra_hd_min(LANES, dim - d);
-    __m512i const high = _mm512_slli_epi32(load_wide(odd, d, count), 16);
-    __m512i const pairs = _mm512_or_si512(load_wide(even, d, count), high);
-    pair_check_add(check, pairs);
-    return pairs;
+    for (int32_t d = 0; d < dim; d += PAIR_ROW)
+        _mm512_storeu_si512((void *)(to + d / 2), load_dims(row, d, dim, check));
 }
 
-/* Two bf16 rows to dwords [0, padded(dim)). */
+/* Two bf16 rows, or NULL, to dwords [0, padded(dim)). */
 RA_INLINE void load_row_pair(const void *even, const void *odd, int32_t dim, pair_mem *restrict to,
                              pair_check *check)
 {
-    for (int32_t d = 0, pad = padded(dim); d < pad; d += LANES)
-        _mm512_storeu_si512((void *)(to + d), load_pairs(even, odd, d, dim, check));
+    __m512i const zip = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40,
+                                         8, 39, 7, 38, 6, 37, 5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
+    __m512i const zip_high = _mm512_add_epi16(zip, _mm512_set1_epi16(LANES));
+    for (int32_t d = 0; d < dim; d += PAIR_ROW) {
+        __m512i const a = load_dims(even, d, dim, check), b = load_dims(odd, d, dim, check);
+        _mm512_storeu_si512((void *)(to + d), _mm512_permutex2var_epi16(a, zip, b));
+        if (dim - d > LANES)
+            _mm512_storeu_si512((void *)(to + d + LANES),
+                                _mm512_permutex2var_epi16(a, zip_high, b));
+    }
 }
 
 /* Load keys [begin, end) of a run as rows, and rows of zeros up to a multiple of PAIR_KEYS. */

@@ -14,6 +14,25 @@ static inline int64_t pair_rows_offset(int32_t k, int32_t dim_pad)
     return k / 2;
 }
 
+RA_INLINE __m512i load_wide(const uint16_t *row, int32_t d, int32_t count)
+{
+    if (row == NULL)
+        return _mm512_setzero_si512();
+    __mmask16 const mask = (__mmask16)(0xffffu >> (LANES - count));
+    return _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, row + d));
+}
+
+/* Dims [d, d + LANES) of two bf16 rows; those that are NULL, and dims that are not there, are 0. */
+RA_INLINE __m512i load_pairs(const void *even, const void *odd, int32_t d, int32_t dim,
+                             pair_check *check)
+{
+    int32_t const count = ra_hd_min(LANES, dim - d);
+    __m512i const high = _mm512_slli_epi32(load_wide(odd, d, count), 16);
+    __m512i const pairs = _mm512_or_si512(load_wide(even, d, count), high);
+    pair_check_add(check, pairs);
+    return pairs;
+}
+
 /* Load keys [begin, end) of a run as pairs of rows, which become columns. */
 static bool load_key_pairs(head_view view, const ra_run *run, int32_t begin, int32_t end,
                            int32_t dim, pair_mem *restrict to)

@@ -1,6 +1,7 @@
 /*
  * Rows that will be read soon are asked for before, all at once: one after the other, each would be
- * waited for. They come to the second cache, as the first has what is multiplied now.
+ * waited for. Those of 16-bit values come to the first cache, longer ones to the second: the first
+ * has what is multiplied now. What either gave is in docs/performance.md.
  */
 #ifndef RINGATTN_CPU_PREFETCH_H
 #define RINGATTN_CPU_PREFETCH_H
@@ -11,10 +12,14 @@
 /* Dims [d, d + dims) of a row. */
 RA_INLINE void prefetch_row(const char *row, ra_dtype dtype, int32_t d, int32_t dims)
 {
-    enum { LINE = 64, SECOND_CACHE = 2 };
+    enum { LINE = 64, SECOND_CACHE = 2, FIRST_CACHE = 3 };
     int64_t const element = (int64_t)ra_dtype_bytes(dtype);
-    for (int64_t at = d * element; at < (d + dims) * element; at += LINE)
-        __builtin_prefetch(row + at, 0, SECOND_CACHE);
+    for (int64_t at = d * element; at < (d + dims) * element; at += LINE) {
+        if (element == 2)
+            __builtin_prefetch(row + at, 0, FIRST_CACHE);
+        else
+            __builtin_prefetch(row + at, 0, SECOND_CACHE);
+    }
 }
 
 RA_INLINE void prefetch_tile(head_view view, const ra_tile *tile, int32_t dim)
