@@ -174,11 +174,13 @@ static double network_bytes(const ra_predict_job *job, const ra_predict_times *t
 {
     double sum = 0;
     double const passes = job->request->ring.backward ? 2 : 1;
+    bool const hops = job->schedule == RA_SCHEDULE_RING; /* gradients come with the keys */
     for (int64_t i = 0; i < (int64_t)job->followed_count * job->step_count; ++i) {
         const ra_predicted_step *s = &times->steps[i];
         if (s->crosses_nodes)
             sum += job->weights[i / job->step_count] *
-                   (passes * (double)s->held_bytes + (double)s->grad_out_bytes);
+                   (passes * (double)s->held_bytes +
+                    (double)(hops ? s->grad_in_bytes : s->grad_out_bytes));
     }
     return sum;
 }

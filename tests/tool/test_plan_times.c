@@ -256,6 +256,17 @@ Test(plan_times, times_groups_of_linear_attention_and_what_they_do_again)
     json_decref(plan);
 }
 
+/* Keys of the first two shards pass from node to node once in each pass. Gradients of the first
+   begin on rank 1 and go home over both edges, as those of the third from rank 3; those of the
+   second over one. */
+Test(plan_times, counts_what_hops_between_nodes)
+{
+    json_t *plan = plan_of_nodes("--ranks 4 --set ring.schedule=ring --set pattern.causal=true "
+                                 "--backward");
+    cr_expect_eq(real(plan, "sent_network_bytes"), 2 * 2 * 64000 + 5 * 128000);
+    json_decref(plan);
+}
+
 /* Of the three hops of four ranks on two nodes, one is between the nodes, in both directions. */
 Test(plan_times, counts_the_states_that_pass_between_nodes)
 {
