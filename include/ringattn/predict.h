@@ -152,7 +152,8 @@ typedef struct ra_prediction {
                            way to a limit, no other plans were made that did not fit, and tensors
                            are there at the peak: it is neither where blocks are drawn or listed,
                            nor where tile maps are cut, whose scratch is not predicted */
-    bool counted;       /* every rank and every chunk was followed, and every block */
+    bool counted;       /* every rank and every chunk was followed, and every block, of all layouts
+                           that were compared */
     bool may_keep_idle; /* a pool is on, and what it keeps idle comes on top, category pool_idle */
     bool blocks_expected; /* random blocks were not drawn: counts are expected values */
     int ranks, ranks_followed;

@@ -168,7 +168,7 @@ static ra_status compute_turns(backward_pass *pass, int s, const ra_pair_view *k
 
 static ra_region *partial_of(ra_ring *ring, int step)
 {
-    return &ring->partial[ra_grads_slot(ring, step)];
+    return &ring->partial[ra_grads_slot(&ring->config, step)];
 }
 
 static ra_pair_view grads_view(const backward_pass *pass, void *data)
@@ -330,26 +330,26 @@ static ra_status begin_team_grads(backward_pass *pass)
 }
 
 /* Step 0: the own team's rows, where they lie. */
-static ra_status compute_own(backward_pass *pass)
+static ra_status compute_own(backward_pass *pass, const ra_pair_view *keys)
 {
-    if (pass->ring->schedule != RA_SCHEDULE_SHARED)
-        return compute_turns(pass, 0, &pass->own, &pass->own_grads);
-    ra_pair_view const keys = ra_shared_keys(pass->ring, pass->group.kv_begin, 0);
-    ra_pair_view const grads = ra_shared_grads(pass->ring, &pass->group, 0);
-    return compute_turns(pass, 0, &keys, &grads);
+    bool const shared = pass->ring->schedule == RA_SCHEDULE_SHARED;
+    ra_pair_view const grads =
+        shared ? ra_shared_grads(pass->ring, &pass->group, 0) : pass->own_grads;
+    return compute_turns(pass, 0, keys, &grads);
 }
 
 static ra_status run_group(backward_pass *pass)
 {
     ra_ring *ring = pass->ring;
     int const steps = pass->plan->step_count;
+    ra_pair_view held;
     ring->step = 0;
     ra_status status = begin_team_grads(pass);
     int64_t const mark = ra_ring_mark_step(ring, pass->plan, 0);
     if (status == RA_OK)
-        status = bring_keys(pass, 0, NULL);
+        status = bring_keys(pass, 0, &held);
     if (status == RA_OK)
-        status = ra_ring_agree_on_step(ring, compute_own(pass));
+        status = ra_ring_agree_on_step(ring, compute_own(pass, &held));
     ra_pool_mark(ring->pool, "backward step", pass->group_index, 0);
     ra_ring_mark_end(ring, mark);
     for (int s = 1; s < steps && status == RA_OK; ++s)

@@ -80,10 +80,8 @@ static ra_status forward_step(forward_pass *pass, int s)
 {
     ra_ring *ring = pass->ring;
     int64_t const mark = ra_ring_mark_step(ring, pass->plan, s);
-    ra_pair_view held = pass->own;
+    ra_pair_view held;
     ring->step = s;
-    if (ring->schedule == RA_SCHEDULE_SHARED) /* those of the whole team */
-        held = ra_shared_keys(ring, pass->group.kv_begin, 0);
     ra_status status = ra_keys_bring(ring, pass->plan, &pass->group, s, &pass->own,
                                      "forward keys and values", &held);
     if (status == RA_OK)

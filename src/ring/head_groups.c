@@ -86,11 +86,6 @@ int32_t ra_ring_most_groups(const ra_ring_config *c, int ranks, int32_t tile_row
     return c->heads * (materialises ? 1 : (int32_t)ra_max_i64(1, parts));
 }
 
-int32_t ra_ring_key_heads_sent(const ra_ring_config *c, int32_t count)
-{
-    return count > c->kv_heads ? count : c->kv_heads;
-}
-
 /* In rows that parts are made of. */
 static int64_t part_unit(int32_t parts, int64_t rows)
 {

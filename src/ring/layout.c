@@ -32,33 +32,27 @@ static int64_t count_pairs(const ra_pattern *pattern, ra_range queries, ra_comm 
     return pairs;
 }
 
-static ra_status set_contiguous(const ra_layout *layout, int64_t seq, ra_pool *pool, int rank)
+static ra_range share(int64_t seq, int64_t index, int64_t parts)
 {
-    int64_t const begin = ra_share_begin(seq, rank, layout->ranks);
-    ra_range const rows = {begin, 1, ra_share_begin(seq, rank + 1, layout->ranks) - begin};
-    return ra_rowset_init(pool, &rows, 1, &layout->rows[rank]);
+    int64_t const begin = ra_share_begin(seq, index, parts);
+    return (ra_range){begin, 1, ra_share_begin(seq, index + 1, parts) - begin};
 }
 
-static ra_status set_zigzag(const ra_layout *layout, int64_t seq, ra_pool *pool, int rank)
-{
-    int64_t const pieces = 2 * (int64_t)layout->ranks, last = pieces - 1 - rank;
-    int64_t const begin = ra_share_begin(seq, rank, pieces);
-    int64_t const end = ra_share_begin(seq, rank + 1, pieces);
-    int64_t const begin2 = ra_share_begin(seq, last, pieces);
-    int64_t const end2 = ra_share_begin(seq, last + 1, pieces);
-    if (end == begin2) {
-        ra_range const rows = {begin, 1, end2 - begin};
-        return ra_rowset_init(pool, &rows, 1, &layout->rows[rank]);
-    }
-    ra_range const rows[2] = {{begin, 1, end - begin}, {begin2, 1, end2 - begin2}};
-    return ra_rowset_init(pool, rows, 2, &layout->rows[rank]);
-}
-
-static ra_status set_striped(const ra_layout *layout, int64_t seq, ra_pool *pool, int rank)
+/* A rank's rows by all layouts but balanced: how many pieces, one or two. */
+static int pieces_of(const ra_layout *layout, int64_t seq, int rank, ra_range pieces[2])
 {
     int64_t const ranks = layout->ranks;
-    ra_range const rows = {rank, ranks, seq > rank ? (seq - 1 - rank) / ranks + 1 : 0};
-    return ra_rowset_init(pool, &rows, 1, &layout->rows[rank]);
+    bool const zigzag = layout->kind == RA_LAYOUT_ZIGZAG;
+    pieces[0] = share(seq, rank, zigzag ? 2 * ranks : ranks);
+    if (layout->kind == RA_LAYOUT_STRIPED)
+        pieces[0] = (ra_range){rank, ranks, seq > rank ? (seq - 1 - rank) / ranks + 1 : 0};
+    if (!zigzag)
+        return 1;
+    pieces[1] = share(seq, 2 * ranks - 1 - rank, 2 * ranks);
+    if (pieces[0].begin + pieces[0].count < pieces[1].begin)
+        return 2;
+    pieces[0].count += pieces[1].count;
+    return 1;
 }
 
 /* ---- balanced -------------------------------------------------------------------------------- */
@@ -280,12 +274,9 @@ static ra_status set_rows(ra_layout *layout, const ra_pattern *pattern, ra_comm 
     if (layout->kind == RA_LAYOUT_BALANCED)
         return set_balanced(layout, pattern, comm, pool);
     for (int r = 0; r < layout->ranks && status == RA_OK; ++r) {
-        if (layout->kind == RA_LAYOUT_CONTIGUOUS)
-            status = set_contiguous(layout, seq, pool, r);
-        else if (layout->kind == RA_LAYOUT_ZIGZAG)
-            status = set_zigzag(layout, seq, pool, r);
-        else
-            status = set_striped(layout, seq, pool, r);
+        ra_range pieces[2];
+        int const count = pieces_of(layout, seq, r, pieces);
+        status = ra_rowset_init(pool, pieces, count, &layout->rows[r]);
     }
     return status;
 }

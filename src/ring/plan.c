@@ -37,7 +37,7 @@ typedef struct team_plan {
 static ra_status init_held(const team_plan *t, ra_step *step)
 {
     ra_rowset held;
-    ra_status status = ra_rowset_join(t->parts, NULL, step->part_count, t->pool, &held);
+    ra_status status = ra_rowset_join(t->parts, NULL, step->part_count, -1, t->pool, &held);
     if (status != RA_OK)
         return status;
     status = ra_plan_init_map(t->request, &held, t->pool, &step->map);

@@ -2,31 +2,13 @@
 #include "internal.h"
 #include "ring/ring_internal.h"
 
-static ra_status join_others(const ra_rowset *rows, int ranks, int owner, ra_pool *pool,
-                             ra_rowset *joined_out)
-{
-    ra_block block;
-    int count = 0;
-    ra_status status =
-        ra_pool_alloc(pool, RA_MEM_TILEMAP, (size_t)ranks * sizeof(int), NULL, &block);
-    if (status != RA_OK)
-        return status;
-    int *const others = block.data;
-    for (int rank = 0; rank < ranks; ++rank)
-        if (rank != owner)
-            others[count++] = rank;
-    status = ra_rowset_join(rows, others, count, pool, joined_out);
-    ra_pool_free(pool, NULL, &block);
-    return status;
-}
-
 ra_status ra_demand_init(const ra_pattern *pattern, const ra_layout *layout,
                          const ra_rowset *queries, ra_heads heads, int owner, ra_comm *comm,
                          ra_pool *pool, ra_demand *demand_out, ra_rowset *local_out)
 {
     ra_demand d = {0};
     ra_rowset others;
-    ra_status status = join_others(queries, layout->ranks, owner, pool, &others);
+    ra_status status = ra_rowset_join(queries, NULL, layout->ranks, owner, pool, &others);
     if (status != RA_OK)
         return status;
     ra_comm_beat(comm);
@@ -81,7 +63,6 @@ static ra_status init_ring_step(const ra_plan_request *request, const ra_demand 
     step->sent_to = step->grad_to = ra_teams_ahead(teams, request->rank, 1);
     step->held_rows = step->fetched_rows = s <= held->last ? held->rows.row_count : 0;
     step->sent_rows = s <= sent->last ? sent->rows.row_count : 0;
-    step->forwards = s > 1;
     step->part_count = 1;
     step->parts[0].owner = owner;
     if (s >= held->first) /* without a reader there are no rows */

@@ -88,6 +88,7 @@ static ra_status choose_schedule(ra_predict_job *job)
 static void fill_choices(const ra_predict_job *job, ra_prediction *out)
 {
     out->blocks_expected = job->diagonal != NULL;
+    out->counted = !job->sampled && job->diagonal == NULL;
     out->ranks = job->ranks;
     out->ranks_followed = job->followed_count;
     out->layout = job->layout.kind;
@@ -105,7 +106,6 @@ static void fill(const ra_predict_job *job, const ra_predict_bytes *totals, ra_p
 {
     const ra_ring_config *c = &job->request->ring;
     RA_ASSERT(totals != NULL);
-    out->counted = !job->sampled && job->diagonal == NULL;
     /* Areas are counted piece by piece, so they are nearer where chunks stand for others. */
     out->live_pairs = job->sampled ? job->area * (double)c->batch : 0;
     for (int i = 0; i < job->followed_count; ++i) {

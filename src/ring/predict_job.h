@@ -57,15 +57,13 @@ typedef struct ra_map_sum {
 
 typedef struct ra_predict_step {
     ra_map_size map;
-    ra_map_sum part_maps; /* of single parts */
-    int64_t *part_keys;   /* [part_count]; 0: no live pair. Owned; NULL: parts are not computed
-                             separately */
+    int64_t *part_keys; /* [part_count]; 0: no live pair. Owned; NULL: parts are not computed
+                           separately */
     int part_count;
     int held_from;                   /* -1: from several */
     int64_t held_rows, fetched_rows; /* of the team, and of this rank */
     int64_t sent_rows, grad_rows, grad_out_rows, grad_in_rows;
     int64_t sent_pieces; /* of the row set of our rows that are sent; 0: none is kept */
-    bool forwards;
 } ra_predict_step;
 
 /* Queries that a look at a chunk stands for: those with live pairs in the map that is counted; and
@@ -87,6 +85,7 @@ typedef struct ra_predict_looks {
 typedef struct ra_predict_plan {
     ra_predict_step *steps; /* [step_count], which is the job's where it is looked at */
     int step_count;
+    ra_map_sum part_maps; /* of single parts of steps */
     ra_predict_looks looks;
 } ra_predict_plan;
 
@@ -298,9 +297,12 @@ void ra_predict_add_passing(const ra_predict_job *job, const ra_predict_plan *pl
 /* One more head group, whose steps `plan` says. */
 void ra_predict_add_group(const ra_predict_job *job, const ra_predict_plan *plan, int rank,
                           ra_head_group group, ra_predict_bytes *bytes);
-/* Add the plan itself; `stays`: until the end, else only while others are made. */
+/* Add the plan itself. */
 void ra_predict_add_plan(const ra_predict_job *job, const ra_predict_plan *plan, int rank,
-                         bool stays, ra_predict_bytes *bytes);
+                         ra_predict_bytes *bytes);
+/* Add what is left of a plan that was given back: maps that the cache keeps. */
+void ra_predict_add_given_back(const ra_predict_job *job, const ra_predict_plan *plan,
+                               ra_predict_bytes *bytes);
 /* Of the plan that alone made these totals. */
 ra_plan_bytes ra_predict_plan_bytes(const ra_predict_job *job, const ra_predict_plan *plan,
                                     const ra_predict_bytes *totals);
@@ -308,8 +310,7 @@ ra_plan_bytes ra_predict_plan_bytes(const ra_predict_job *job, const ra_predict_
    steps, which is a part of the plan. */
 int64_t ra_predict_state_rows(const ra_predict_job *job, const ra_predict_plan *plan, int rank,
                               const ra_head_group *group);
-void ra_predict_add_chunk_steps(const ra_predict_job *job, const ra_predict_plan *plan,
-                                ra_predict_bytes *bytes);
+int64_t ra_predict_chunk_bytes(const ra_predict_job *job, const ra_predict_plan *plan);
 /* Rows of a group's dq, dk and dv, of all heads and batches, that are summed in accumulators. */
 int64_t ra_predict_summed_rows(const ra_predict_job *job, const ra_predict_plan *plan, int rank,
                                const ra_head_group *group);

@@ -176,7 +176,6 @@ void ra_predict_linear(ra_predict_job *job, ra_prediction *out)
     double const heads = (double)c->heads + c->kv_heads;
     double const forward = 2.0 * c->dim * c->dim * (double)c->batch * (double)c->seq * heads;
     fill_memory(job, out);
-    out->counted = job->followed_count == job->ranks && job->diagonal == NULL;
     out->sent_bytes = sent_bytes(job);
     out->sent_network_bytes = sent_network_bytes(job);
     fill_times(job, out);

@@ -80,26 +80,11 @@ void ra_predict_add_map(const ra_predict_job *job, const ra_map_size *map, ra_ma
     ++sum->count;
 }
 
-static void add_sum(const ra_map_sum *from, ra_map_sum *to)
-{
-    to->bytes += from->bytes;
-    to->kept_bytes += from->kept_bytes;
-    to->copy_bytes += from->copy_bytes;
-    to->count += from->count;
-    to->empty_count += from->empty_count;
-    if (from->empty_count > 0) {
-        to->empty_bytes = from->empty_bytes;
-        to->empty_kept_bytes = from->empty_kept_bytes;
-    }
-}
-
 static ra_map_sum maps_of(const ra_predict_job *job, const ra_predict_plan *plan)
 {
-    ra_map_sum sum = {0};
-    for (int s = 0; s < job->step_count; ++s) {
+    ra_map_sum sum = plan->part_maps;
+    for (int s = 0; s < job->step_count; ++s)
         ra_predict_add_map(job, &plan->steps[s].map, &sum);
-        add_sum(&plan->steps[s].part_maps, &sum);
-    }
     return sum;
 }
 
@@ -109,24 +94,30 @@ static int64_t read_bytes(const ra_predict_job *job, const ra_map_sum *sum)
                                    : sum->bytes + sum->empty_count * sum->empty_bytes;
 }
 
-/* A lazy cache keeps what is requested twice; within one job, only maps without keys are. */
-static void place_maps(const ra_predict_job *job, const ra_map_sum *sum, bool stays,
-                       ra_predict_bytes *b)
+/* Maps that the cache keeps: a lazy one what is requested twice, which within one job only maps
+   without keys are. Returns their bytes. */
+static int64_t keep_maps(const ra_predict_job *job, const ra_map_sum *sum, ra_predict_bytes *b)
 {
     bool const eager = job->request->cache == RA_CACHE_EAGER;
     bool const empty_kept =
         sum->empty_count > (eager ? 0 : 1) && job->request->cache != RA_CACHE_OFF;
+    int64_t const kept = (eager ? sum->kept_bytes : 0) + (empty_kept ? sum->empty_kept_bytes : 0);
+    b->cached += kept;
+    b->cached_count += (eager ? sum->count : 0) + empty_kept;
+    return kept;
+}
+
+static void place_maps(const ra_predict_job *job, const ra_map_sum *sum, ra_predict_bytes *b)
+{
+    bool const eager = job->request->cache == RA_CACHE_EAGER;
     int64_t const empty_made = job->request->cache == RA_CACHE_OFF ? sum->empty_count
                                : eager                             ? 0
                                        : ra_min_i64(sum->empty_count, 1);
-    if (stays)
-        b->maps += (eager ? 0 : sum->bytes) + empty_made * sum->empty_bytes;
-    if (stays && job->request->on_device)
+    b->maps += (eager ? 0 : sum->bytes) + empty_made * sum->empty_bytes;
+    if (job->request->on_device)
         b->map_copies += sum->copy_bytes;
-    int64_t const kept = (eager ? sum->kept_bytes : 0) + (empty_kept ? sum->empty_kept_bytes : 0);
-    b->cached += kept;
-    b->spare_cached += stays ? 0 : kept;
-    b->cached_count += (eager ? sum->count : 0) + empty_kept;
+    b->read_maps += read_bytes(job, sum);
+    (void)keep_maps(job, sum, b);
 }
 
 static int64_t steps_bytes(const ra_predict_job *job, int rank)
@@ -137,31 +128,33 @@ static int64_t steps_bytes(const ra_predict_job *job, int rank)
 }
 
 void ra_predict_add_plan(const ra_predict_job *job, const ra_predict_plan *plan, int rank,
-                         bool stays, ra_predict_bytes *b)
+                         ra_predict_bytes *b)
 {
     ra_map_sum const sum = maps_of(job, plan);
-    if (stays) {
-        b->plans += steps_bytes(job, rank);
-        ra_predict_add_chunk_steps(job, plan, b);
-    }
-    for (int s = 0; s < job->step_count && stays; ++s) {
+    b->plans += steps_bytes(job, rank);
+    *(job->request->on_device ? &b->map_copies : &b->plans) += ra_predict_chunk_bytes(job, plan);
+    for (int s = 0; s < job->step_count; ++s) {
         const ra_predict_step *step = &plan->steps[s];
         b->plans += ra_predict_round_host(job, step->sent_pieces * (int64_t)sizeof(ra_row_piece));
         b->map_arrays += step->map.bytes + step->map.mask_bytes;
         b->pairs += step->map.pairs;
     }
-    place_maps(job, &sum, stays, b);
-    b->read_maps += stays ? read_bytes(job, &sum) : 0;
+    place_maps(job, &sum, b);
+}
+
+void ra_predict_add_given_back(const ra_predict_job *job, const ra_predict_plan *plan,
+                               ra_predict_bytes *b)
+{
+    ra_map_sum const sum = maps_of(job, plan);
+    b->spare_cached += keep_maps(job, &sum, b);
 }
 
 ra_plan_bytes ra_predict_plan_bytes(const ra_predict_job *job, const ra_predict_plan *plan,
                                     const ra_predict_bytes *totals)
 {
-    ra_predict_bytes steps = {0};
-    bool const device = job->request->on_device;
-    ra_predict_add_chunk_steps(job, plan, &steps);
-    int64_t const chunks = device ? steps.map_copies : steps.plans;
-    return (ra_plan_bytes){totals->read_maps, chunks, device ? 0 : totals->plans - chunks};
+    int64_t const chunks = ra_predict_chunk_bytes(job, plan);
+    return (ra_plan_bytes){totals->read_maps, chunks,
+                           job->request->on_device ? 0 : totals->plans - chunks};
 }
 
 bool ra_predict_evicts(const ra_predict_job *job, const ra_predict_bytes *b)
@@ -182,12 +175,6 @@ static int64_t cached_bytes(const ra_predict_job *job, const ra_predict_bytes *b
 
 /* ---- accumulators and buffers ---------------------------------------------------------------- */
 
-/* Regions that take turns in holding rows. */
-static int held_regions(const ra_predict_job *job)
-{
-    return job->request->ring.comm_buffers == 2 || job->schedule == RA_SCHEDULE_RING ? 2 : 1;
-}
-
 void ra_predict_add_group(const ra_predict_job *job, const ra_predict_plan *plan, int rank,
                           ra_head_group g, ra_predict_bytes *b)
 {
@@ -195,18 +182,19 @@ void ra_predict_add_group(const ra_predict_job *job, const ra_predict_plan *plan
     bool const shared = job->schedule == RA_SCHEDULE_SHARED;
     int64_t const kv_lines = c->batch * job->rows[rank].row_count * g.kv_count;
     int64_t const row = c->dim * (int64_t)sizeof(float);
-    int const turns = held_regions(job);
     for (int s = 1; s < job->step_count; ++s) {
         const ra_predict_step *step = &plan->steps[s];
-        ra_predict_raise(job->schedule == RA_SCHEDULE_RING ? &b->held[(s - 1) % turns] : &b->sent,
+        ra_predict_raise(job->schedule == RA_SCHEDULE_RING
+                             ? &b->held[ra_keys_slot(c, job->schedule, s - 1)]
+                             : &b->sent,
                          ra_predict_keys_bytes(job, g.kv_count, step->sent_rows));
-        ra_predict_raise(&b->held[s % turns],
+        ra_predict_raise(&b->held[ra_keys_slot(c, job->schedule, s)],
                          ra_predict_keys_bytes(job, g.kv_count, step->held_rows));
         b->sent_bytes +=
             (c->backward ? 2 : 1) * (double)ra_predict_keys_bytes(job, g.kv_count, step->sent_rows);
         if (!c->backward)
             continue;
-        ra_predict_raise(&b->partial[c->comm_buffers == 2 ? s % 2 : 0],
+        ra_predict_raise(&b->partial[ra_grads_slot(c, s)],
                          ra_predict_grads_bytes(job, g.kv_count, step->grad_rows));
         ra_predict_raise(&b->arriving, ra_predict_grads_bytes(job, g.kv_count, step->grad_in_rows));
         b->sent_bytes += (double)ra_predict_grads_bytes(job, g.kv_count, step->grad_out_rows);
@@ -233,7 +221,8 @@ static int64_t regions_bytes(const ra_predict_job *job, int rank, const ra_predi
 {
     bool const partial = job->request->ring.backward;
     int64_t sum = ra_predict_round_buffer(job, b->sent) + ra_predict_round_buffer(job, b->arriving);
-    for (int i = 0; i < held_regions(job) && job->teams.count > 1; ++i)
+    for (int i = 0;
+         i <= ra_keys_slot(&job->request->ring, job->schedule, 1) && job->teams.count > 1; ++i)
         sum += ra_predict_counted(job, rank, b->held[i]) +
                (partial ? ra_predict_counted(job, rank, b->partial[i]) : 0);
     return sum;

@@ -96,7 +96,7 @@ static void pass_step(passing *p, int s, bool backward)
         compute_backward(p, step);
     else
         compute_forward(p, step);
-    if (next == NULL || !next->forwards || next->sent_rows == 0)
+    if (next == NULL || !ra_keys_hop(p->job->schedule, s + 1) || next->sent_rows == 0)
         p->held = 0;
     if (!backward)
         return;

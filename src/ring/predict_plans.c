@@ -97,7 +97,7 @@ static ra_groups_found choose_groups(plans_maker *m)
     for (int i = 0; i < count; ++i) {
         int const rank = job->followed[i];
         ra_predict_bytes held = {0};
-        ra_predict_add_plan(job, &m->plans[i], rank, true, &held);
+        ra_predict_add_plan(job, &m->plans[i], rank, &held);
         m->bytes[i] = ra_predict_plan_bytes(job, &m->plans[i], &held);
         wholes[i] = (whole_plan){m, i, room_beside(job, &held, rank)};
         ra_groups_found const one =
@@ -196,7 +196,7 @@ static ra_status add_plans(plans_maker *m, const ra_predict_plan *plans, ra_head
         for (int32_t g = number; g < job->groups; g += count)
             ra_predict_add_group(job, &plans[i], rank, ra_ring_group_of(c, job->groups, g),
                                  &m->totals[i]);
-        ra_predict_add_plan(job, &plans[i], rank, true, &m->totals[i]);
+        ra_predict_add_plan(job, &plans[i], rank, &m->totals[i]);
         ra_predict_add_times(job, &plans[i], i, number, count, &m->times);
     }
     for (int32_t g = number; g < job->groups; g += count)
@@ -238,7 +238,7 @@ static ra_status make_totals(plans_maker *m, int32_t count)
     for (int i = 0; i < job->followed_count && status == RA_OK; ++i) {
         m->totals[i].plans = plan_array_bytes(job, job->groups);
         if (count > 1) /* made to choose the groups, and given back */
-            ra_predict_add_plan(job, &m->plans[i], job->followed[i], false, &m->totals[i]);
+            ra_predict_add_given_back(job, &m->plans[i], &m->totals[i]);
     }
     if (status != RA_OK || count == 1)
         return status == RA_OK ? add_plans(m, m->plans, all, 0, 1) : status;

@@ -73,12 +73,10 @@ int64_t ra_predict_state_rows(const ra_predict_job *job, const ra_predict_plan *
     return ra_min_i64(rows, queries); /* the plan may be of all */
 }
 
-void ra_predict_add_chunk_steps(const ra_predict_job *job, const ra_predict_plan *plan,
-                                ra_predict_bytes *b)
+int64_t ra_predict_chunk_bytes(const ra_predict_job *job, const ra_predict_plan *plan)
 {
     int64_t const bytes = plan->looks.chunk_count * (int64_t)sizeof(ra_chunk_steps);
-    if (is_carried(job, plan) && goes_by_chunks(job, plan))
-        *(job->request->on_device ? &b->map_copies : &b->plans) += ra_predict_round(job, bytes);
+    return is_carried(job, plan) && goes_by_chunks(job, plan) ? ra_predict_round(job, bytes) : 0;
 }
 
 int64_t ra_predict_summed_rows(const ra_predict_job *job, const ra_predict_plan *plan, int rank,
@@ -89,7 +87,7 @@ int64_t ra_predict_summed_rows(const ra_predict_job *job, const ra_predict_plan 
     ra_stored_grads const stores = job->request->stores;
     bool shares = !g->begins_keys || !g->ends_keys; /* keys with other groups, or with ranks */
     for (int s = 1; s < job->step_count; ++s)
-        shares = shares || (!plan->steps[s].forwards && plan->steps[s].sent_rows > 0);
+        shares = shares || (!ra_keys_hop(job->schedule, s) && plan->steps[s].sent_rows > 0);
     if (job->request->ring.dtype == RA_F32)
         return 0; /* in outputs, and windows */
     bool const dq = !stores.dq || shared || is_carried(job, plan);

@@ -64,9 +64,9 @@ typedef struct planning {
     int64_t chunks;
 } planning;
 
-/* The map of part k of a step, which the backward pass makes unless the step's own map serves. */
+/* The map of a part of a step, which the backward pass makes unless the step's own map serves. */
 static ra_status map_part(const planning *p, int rank, int owner, const ra_need *need,
-                          int64_t all_rows, ra_predict_step *step, int k)
+                          int64_t all_rows, ra_map_sum *sum, int64_t *keys_out)
 {
     ra_predict_keys keys;
     ra_map_size map;
@@ -78,8 +78,8 @@ static ra_status map_part(const planning *p, int rank, int owner, const ra_need 
     if (status != RA_OK)
         return status;
     if (need->row_count < all_rows)
-        ra_predict_add_map(p->job, &map, &step->part_maps);
-    step->part_keys[k] = map.runs > 0 ? need->row_count : 0;
+        ra_predict_add_map(p->job, &map, sum);
+    *keys_out = map.runs > 0 ? need->row_count : 0;
     return RA_OK;
 }
 
@@ -103,7 +103,8 @@ static ra_status hold(const planning *p, int rank, const int *owners, int count,
     for (int k = 0; k < count && status == RA_OK; ++k) {
         add_need(job, owners[k], &needs[k], &held);
         if (apart)
-            status = map_part(p, rank, owners[k], &needs[k], rows, step, k);
+            status = map_part(p, rank, owners[k], &needs[k], rows, &plan->part_maps,
+                              &step->part_keys[k]);
     }
     held.set.overlap = ra_row_pieces_sort(held.set.pieces, held.set.piece_count);
     if (status == RA_OK)
@@ -244,7 +245,6 @@ static ra_status ring_step(const planning *p, const demand *demands, int rank, i
     step->held_rows = step->fetched_rows = s <= held->last ? held->rows.row_count : 0;
     step->sent_rows = s <= sent->last ? sent->rows.row_count : 0;
     step->sent_pieces = s == 1 ? sent->rows.piece_count : 0;
-    step->forwards = s > 1;
     step->grad_rows = step->grad_out_rows =
         held->first > 0 && s >= held->first ? held->rows.row_count : 0;
     step->grad_in_rows = next->first > 0 && s >= next->first ? next->rows.row_count : 0;

@@ -167,7 +167,7 @@ static double balance_rows(const ra_predict_job *job, const ra_prediction *out)
     if (job->ranks == 1 || density <= 0 || link->gb_per_s <= 0)
         return (double)NAN;
     return flops / (1e9 * link->gb_per_s) * (double)ra_dtype_bytes(c->dtype) / 2 *
-           ((double)ra_ring_key_heads_sent(c, job->groups) / c->heads) / density;
+           ((double)ra_max_i64(job->groups, c->kv_heads) / c->heads) / density;
 }
 
 static double network_bytes(const ra_predict_job *job, const ra_predict_times *times)

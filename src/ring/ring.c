@@ -253,7 +253,7 @@ static ra_status check_pattern(const ra_ring_config *c, const ra_pattern *patter
 }
 
 /* All of linear attention. Live pairs say nothing about its work, so none are counted. */
-static ra_status make_states(ra_ring *ring)
+static ra_status make_linear(ra_ring *ring)
 {
     ra_status const dealt =
         ra_layout_deal(RA_LAYOUT_CONTIGUOUS, ring->pattern, ra_comm_size(ring->comm), ring->comm,
@@ -263,11 +263,11 @@ static ra_status make_states(ra_ring *ring)
 }
 
 /* Layout, schedule, plans and memory of softmax attention. */
-static ra_status make_steps(ra_ring *ring)
+static ra_status make_softmax(ra_ring *ring)
 {
     ra_status status = settle_schedule(ring);
     if (status == RA_OK)
-        status = ra_ring_make_buffers(ring);
+        status = ra_ring_make_buffer_pool(ring);
     if (status == RA_OK) {
         status = ra_ring_make_plans(ring);
         if (status == RA_OK)
@@ -298,8 +298,8 @@ ra_status ra_ring_create(const ra_ring_config *config, const ra_pattern *pattern
         return status;
     bool const linear = config->linear != RA_LINEAR_NONE;
     ra_ring *ring = calloc(1, sizeof(*ring));
-    ra_ring none = {.comm = comm}; /* a rank without a ring tells the others too */
-    status = ra_ring_agree(&none, ring != NULL ? RA_OK : ra_refuse_memory("a ring"));
+    status = ra_comm_agree(comm, "agreeing on the ring",
+                           ring != NULL ? RA_OK : ra_refuse_memory("a ring"));
     if (status != RA_OK) {
         free(ring);
         return status;
@@ -312,9 +312,9 @@ ra_status ra_ring_create(const ra_ring_config *config, const ra_pattern *pattern
     ring->comm = comm;
     ring->kernel = kernel;
     ring->number = ++kernel->owners;
-    ring->pool = ring->buffers = pool;
+    ring->pool = ring->buffer_pool = pool;
     ring->host_pool = host_pool;
-    status = linear ? make_states(ring) : make_steps(ring);
+    status = linear ? make_linear(ring) : make_softmax(ring);
     if (status != RA_OK) {
         ra_ring_destroy(ring);
         return status;
@@ -327,7 +327,7 @@ ra_status ra_ring_create(const ra_ring_config *config, const ra_pattern *pattern
    it: wait for them. After one that was complete nobody minds what the GPU says. */
 static void leave_buffers(ra_ring *ring)
 {
-    if (ring->buffers == ring->pool || !ring->may_compute)
+    if (ring->buffer_pool == ring->pool || !ring->may_compute)
         return;
     ra_status const ignored = ra_kernel_finish(ring->kernel);
     (void)ignored; /* the cause was logged, and after it nothing uses the buffers either */
@@ -344,13 +344,13 @@ void ra_ring_destroy(ra_ring *ring)
     for (int i = 0; i < RA_BUFFERS_MAX; ++i) {
         ra_shared_give(ring, RA_MEM_COMM_BUFFER, &ring->held[i].window);
         ra_shared_give(ring, RA_MEM_COMM_BUFFER, &ring->partial[i].window);
-        ra_pool_free(ring->buffers, stream, &ring->held[i].block);
-        ra_pool_free(ring->buffers, stream, &ring->partial[i].block);
+        ra_pool_free(ring->buffer_pool, stream, &ring->held[i].block);
+        ra_pool_free(ring->buffer_pool, stream, &ring->partial[i].block);
     }
-    ra_pool_free(ring->buffers, stream, &ring->sent.block);
-    ra_pool_free(ring->buffers, stream, &ring->arriving.block);
-    if (ring->buffers != ring->pool)
-        ra_pool_destroy(ring->buffers);
+    ra_pool_free(ring->buffer_pool, stream, &ring->sent.block);
+    ra_pool_free(ring->buffer_pool, stream, &ring->arriving.block);
+    if (ring->buffer_pool != ring->pool)
+        ra_pool_destroy(ring->buffer_pool);
     ra_pool_free(ring->pool, stream, &ring->state);
     ra_pool_free(ring->pool, stream, &ring->grads);
     ra_pool_free(ring->pool, stream, &ring->delta);

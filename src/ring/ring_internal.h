@@ -35,8 +35,8 @@ RA_CHECKED ra_status ra_teams_rows(const ra_teams *teams, int team, const ra_row
                                    ra_pool *pool, ra_rowset *rows_out);
 
 /* Sets of rows, one after the other, as one set: those with the numbers in `which`, or, if that is
-   NULL, the first `count`. */
-RA_CHECKED ra_status ra_rowset_join(const ra_rowset *sets, const int *which, int count,
+   NULL, the first `count`; but not number `skipped`, -1: all. */
+RA_CHECKED ra_status ra_rowset_join(const ra_rowset *sets, const int *which, int count, int skipped,
                                     ra_pool *pool, ra_rowset *joined_out);
 
 /* What the other ranks need of one owner's rows. */
@@ -107,8 +107,7 @@ typedef struct ra_step {
 
     int held_from, sent_to; /* keys and values */
     int64_t sent_rows;      /* 0: no message */
-    bool forwards;          /* sent rows are those held before, else our own: sent_local */
-    ra_rowset sent_local;   /* local numbers; empty where forwards */
+    ra_rowset sent_local; /* our own, by local numbers; empty: none is sent, or those held before */
 
     int grad_to, grad_from;
     int64_t grad_rows;                   /* held rows that have gradients so far */
@@ -241,7 +240,7 @@ struct ra_ring {
     ra_kernel *kernel;
     uint64_t number;           /* among the kernel's rings, from 1 */
     ra_pool *pool, *host_pool; /* the same one where kernels compute in host memory */
-    ra_pool *buffers;          /* standing ones of messages; pool, or one of ra_comm_memory */
+    ra_pool *buffer_pool;      /* of standing buffers; pool, or one of ra_comm_memory */
     ra_layout layout;
     ra_teams teams;
     ra_schedule schedule;
@@ -275,8 +274,6 @@ ra_head_group ra_ring_group_of(const ra_ring_config *config, int32_t group_count
    to heads, or one of heads up to RA_QUERY_PARTS_MAX times. Of so many groups the last is the
    largest, the first the smallest. */
 bool ra_ring_has_groups(const ra_ring_config *config, int32_t group_count);
-/* Key heads whose keys so many groups send, each as often as groups share it. */
-int32_t ra_ring_key_heads_sent(const ra_ring_config *config, int32_t group_count);
 /* Parts of every rank's queries in so many groups. */
 int32_t ra_ring_parts(const ra_ring_config *config, int32_t group_count);
 /* Plans of so many groups: one for each part, or, where heads differ in what they need of others,
@@ -320,11 +317,11 @@ int ra_ring_place(const ra_ring *ring);
 int ra_ring_team_size(const ra_ring *ring);
 
 /*
- * Parts of ra_ring_create, in this order: plans, in as many groups and rounds as the available
- * memory wants; memory for passes; and windows (collective, so earlier failures are agreed on
- * first).
+ * Parts of ra_ring_create, in this order: the pool of buffers; plans, in as many groups and rounds
+ * as the available memory wants; memory for passes; and windows (collective, so earlier failures
+ * are agreed on first).
  */
-RA_CHECKED ra_status ra_ring_make_buffers(ra_ring *ring); /* where from; before plans */
+RA_CHECKED ra_status ra_ring_make_buffer_pool(ra_ring *ring);
 RA_CHECKED ra_status ra_ring_make_plans(ra_ring *ring);
 RA_CHECKED ra_status ra_ring_make_memory(ra_ring *ring);
 RA_CHECKED ra_status ra_ring_make_windows(ra_ring *ring);
@@ -478,17 +475,32 @@ ra_pair_view ra_pair_skip(const ra_pair_view *pair, int64_t rows);
 
 /*
  * Keys and values of step s, one step after the other: *held_out is its block (nothing to be read
- * if nothing came); in step 0, which brings none, it is left as it was, or NULL. With two buffers
- * those of step s + 1 are on their way then. `own` are the group's own keys and values.
+ * if nothing came), in step 0 the team's rows, where they lie. With two buffers those of step s + 1
+ * are on their way then. `own` are the group's own keys and values.
  */
 RA_CHECKED ra_status ra_keys_bring(ra_ring *ring, const ra_plan *plan, const ra_head_group *group,
                                    int step, const ra_pair_view *own, const char *operation,
                                    ra_pair_view *held_out);
 /* Step s has computed: its block is given back, unless step s + 1 sends it on. */
 void ra_keys_leave(ra_ring *ring, const ra_plan *plan, int step);
-/* Which region a step uses: for held rows, and for their gradients. */
-int ra_keys_slot(const ra_ring *ring, int step);
-int ra_grads_slot(const ra_ring *ring, int step);
+/* Whether what a step sends are rows that the step before held, not our own. */
+static inline bool ra_keys_hop(ra_schedule schedule, int step)
+{
+    return schedule == RA_SCHEDULE_RING && step > 1;
+}
+
+/* Which region a step uses for held rows: one serves all; two take turns if one is written while
+   the other is read or sent on. */
+static inline int ra_keys_slot(const ra_ring_config *config, ra_schedule schedule, int step)
+{
+    return config->comm_buffers == 2 || schedule == RA_SCHEDULE_RING ? step % 2 : 0;
+}
+
+/* And for their gradients: while one is computed, the one before travels. */
+static inline int ra_grads_slot(const ra_ring_config *config, int step)
+{
+    return config->comm_buffers == 2 ? step % 2 : 0;
+}
 
 /*
  * Start an exchange, and wait for it; NULL transfer: RA_OK at once. `kind` is that of the send:

@@ -20,13 +20,14 @@ static void grow(size_t *bytes, size_t least)
 static void add_step_bytes(const ra_ring *ring, const ra_step *step, int s, int32_t kv_heads,
                            ring_bytes *bytes)
 {
-    size_t *const before = &bytes->held[ra_keys_slot(ring, s - 1)];
-    grow(&bytes->held[ra_keys_slot(ring, s)], ra_ring_keys_bytes(ring, kv_heads, step->held_rows));
+    size_t *const before = &bytes->held[ra_keys_slot(&ring->config, ring->schedule, s - 1)];
+    grow(&bytes->held[ra_keys_slot(&ring->config, ring->schedule, s)],
+         ra_ring_keys_bytes(ring, kv_heads, step->held_rows));
     grow(ring->schedule == RA_SCHEDULE_RING ? before : &bytes->sent,
          ra_ring_keys_bytes(ring, kv_heads, step->sent_rows));
     if (!ring->config.backward)
         return;
-    grow(&bytes->partial[ra_grads_slot(ring, s)],
+    grow(&bytes->partial[ra_grads_slot(&ring->config, s)],
          ra_ring_grads_bytes(ring, kv_heads, step->grad_rows));
     grow(&bytes->arriving, ra_ring_grads_bytes(ring, kv_heads, step->grad_in_rows));
 }
@@ -95,7 +96,7 @@ static size_t count_region(const ra_ring *ring, size_t bytes)
 {
     return ring->schedule == RA_SCHEDULE_SHARED
                ? (size_t)ra_shared_share(ring, bytes > 0 ? bytes : 1)
-               : ra_pool_round(ring->buffers, bytes);
+               : ra_pool_round(ring->buffer_pool, bytes);
 }
 
 /* As the ledger will count them. */
@@ -109,8 +110,9 @@ static int64_t accumulator_bytes(const ra_ring *ring, const ring_bytes *b)
 static int64_t buffer_bytes(const ra_ring *ring, const ring_bytes *b)
 {
     size_t total =
-        ra_pool_round(ring->buffers, b->sent) + ra_pool_round(ring->buffers, b->arriving);
-    for (int i = 0; i <= ra_keys_slot(ring, 1) && ring->teams.count > 1; ++i)
+        ra_pool_round(ring->buffer_pool, b->sent) + ra_pool_round(ring->buffer_pool, b->arriving);
+    for (int i = 0; i <= ra_keys_slot(&ring->config, ring->schedule, 1) && ring->teams.count > 1;
+         ++i)
         total += count_region(ring, b->held[i]) +
                  (ring->config.backward ? count_region(ring, b->partial[i]) : 0);
     return (int64_t)total;
@@ -201,7 +203,7 @@ int64_t ra_ring_pass_bytes(const ra_ring *ring)
 }
 
 /* Standing buffers may lie in the communicator's memory; what steps take is the kernel's. */
-ra_status ra_ring_make_buffers(ra_ring *ring)
+ra_status ra_ring_make_buffer_pool(ra_ring *ring)
 {
     ra_memory memory;
     if (ring->config.comm_buffers == 0 || !ra_comm_memory(ring->comm, &memory))
@@ -211,7 +213,7 @@ ra_status ra_ring_make_buffers(ra_ring *ring)
     ra_pool *buffers = NULL;
     ra_status const status = ra_pool_create(&config, &buffers);
     if (status == RA_OK)
-        ring->buffers = buffers;
+        ring->buffer_pool = buffers;
     return ra_ring_agree(ring, status);
 }
 
@@ -220,12 +222,12 @@ static ra_status take_buffer(ra_ring *ring, size_t bytes, ra_block *block)
 {
     int64_t available = INT64_MAX;
     ra_status const status =
-        ring->buffers != ring->pool ? ra_pool_available(ring->buffers, &available) : RA_OK;
+        ring->buffer_pool != ring->pool ? ra_pool_available(ring->buffer_pool, &available) : RA_OK;
     if (status != RA_OK)
         return status;
-    if (available < (int64_t)ra_pool_round(ring->buffers, bytes))
+    if (available < (int64_t)ra_pool_round(ring->buffer_pool, bytes))
         (void)ra_pool_trim(ring->pool, 0);
-    return ra_pool_alloc(ring->buffers, RA_MEM_COMM_BUFFER, bytes, ring->kernel->stream, block);
+    return ra_pool_alloc(ring->buffer_pool, RA_MEM_COMM_BUFFER, bytes, ring->kernel->stream, block);
 }
 
 static ra_status take_buffers(ra_ring *ring, const ring_bytes *bytes)

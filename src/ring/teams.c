@@ -88,8 +88,8 @@ const int *ra_teams_owners(const ra_teams *teams, int team, int distance, int tu
     return teams->members + teams->begin[behind] + first;
 }
 
-ra_status ra_rowset_join(const ra_rowset *sets, const int *which, int count, ra_pool *pool,
-                         ra_rowset *joined_out)
+ra_status ra_rowset_join(const ra_rowset *sets, const int *which, int count, int skipped,
+                         ra_pool *pool, ra_rowset *joined_out)
 {
     ra_block block;
     int64_t pieces = 0;
@@ -102,9 +102,11 @@ ra_status ra_rowset_join(const ra_rowset *sets, const int *which, int count, ra_
     ra_range *const ranges = block.data;
     pieces = 0;
     for (int i = 0; i < count; ++i) {
-        const ra_rowset *set = &sets[which != NULL ? which[i] : i];
-        for (int64_t k = 0; k < set->piece_count; ++k)
-            ranges[pieces++] = set->pieces[k].rows;
+        int const number = which != NULL ? which[i] : i;
+        if (number == skipped)
+            continue;
+        for (int64_t k = 0; k < sets[number].piece_count; ++k)
+            ranges[pieces++] = sets[number].pieces[k].rows;
     }
     status = ra_rowset_init(pool, ranges, pieces, joined_out);
     ra_pool_free(pool, NULL, &block);
@@ -114,6 +116,6 @@ ra_status ra_rowset_join(const ra_rowset *sets, const int *which, int count, ra_
 ra_status ra_teams_rows(const ra_teams *teams, int team, const ra_rowset *rows, ra_pool *pool,
                         ra_rowset *rows_out)
 {
-    return ra_rowset_join(rows, teams->members + teams->begin[team], ra_teams_size(teams, team),
+    return ra_rowset_join(rows, teams->members + teams->begin[team], ra_teams_size(teams, team), -1,
                           pool, rows_out);
 }

@@ -181,17 +181,9 @@ ra_status ra_flight_wait(ra_ring *ring, ra_flight *flight)
 
 /* ---- keys and values ------------------------------------------------------------------------- */
 
-/* One region serves all; two take turns if one is written while the other is read or sent on. */
-int ra_keys_slot(const ra_ring *ring, int step)
+static ra_region *held_of(ra_ring *ring, int step)
 {
-    bool const turns = ring->config.comm_buffers == 2 || ring->schedule == RA_SCHEDULE_RING;
-    return turns ? step % 2 : 0;
-}
-
-/* Regions of gradients: while one is computed, the one before travels. */
-int ra_grads_slot(const ra_ring *ring, int step)
-{
-    return ring->config.comm_buffers == 2 ? step % 2 : 0;
+    return &ring->held[ra_keys_slot(&ring->config, ring->schedule, step)];
 }
 
 /*
@@ -201,8 +193,7 @@ int ra_grads_slot(const ra_ring *ring, int step)
  */
 static ra_region *sent_of(ra_ring *ring, int step)
 {
-    return ring->schedule == RA_SCHEDULE_RING ? &ring->held[ra_keys_slot(ring, step - 1)]
-                                              : &ring->sent;
+    return ring->schedule == RA_SCHEDULE_RING ? held_of(ring, step - 1) : &ring->sent;
 }
 
 /* Pack those of our rows that a step sends. What it sends on is packed already. */
@@ -213,7 +204,7 @@ static ra_status pack_own(ra_ring *ring, const ra_step *at, const ra_head_group 
     ra_kernel_shape const shape = ra_ring_shape(ring, group);
     ra_region *sent = sent_of(ring, step);
     size_t const bytes = ra_ring_keys_bytes(ring, group->kv_count, at->sent_rows);
-    if (bytes == 0 || at->forwards)
+    if (at->sent_local.row_count == 0)
         return RA_OK;
     ra_status status = ra_region_take(ring, sent, bytes);
     if (status != RA_OK || ring->mode == RA_RING_COMPUTE_ONLY)
@@ -236,7 +227,7 @@ static ra_status pack_own(ra_ring *ring, const ra_step *at, const ra_head_group 
 static ra_status clear_held(ra_ring *ring, ra_status packed, const ra_step *at,
                             const ra_head_group *group, int step, const char *operation)
 {
-    ra_region *held = &ring->held[ra_keys_slot(ring, step)];
+    ra_region *held = held_of(ring, step);
     size_t const bytes = ra_ring_keys_bytes(ring, group->kv_count, at->held_rows);
     ra_status const status = ra_region_take_shared(ring, packed, held, bytes);
     /* With two buffers, step s - 2's rows have been read: all ranks have come to step s - 1. */
@@ -251,7 +242,7 @@ static ra_status post_keys(ra_ring *ring, const ra_plan *plan, const ra_head_gro
 {
     const ra_step *at = &plan->steps[step];
     const ra_region *sent = sent_of(ring, step);
-    const ra_region *held = &ring->held[ra_keys_slot(ring, step)];
+    const ra_region *held = held_of(ring, step);
     size_t const sent_bytes = ra_ring_keys_bytes(ring, group->kv_count, at->sent_rows);
     size_t const recv_bytes = ra_ring_keys_bytes(ring, group->kv_count, at->fetched_rows);
     size_t const skip_bytes = ra_ring_keys_bytes(ring, group->kv_count, at->fetched_first);
@@ -278,7 +269,7 @@ static ra_status await_keys(ra_ring *ring, const ra_head_group *group, int step,
         status = ra_shared_barrier(ring, "keys and values of another host", step);
     if (status != RA_OK)
         return status;
-    const ra_region *held = &ring->held[ra_keys_slot(ring, step)];
+    const ra_region *held = held_of(ring, step);
     *held_out = ra_ring_pair(ring, group->kv_count, ra_region_data(held), ring->config.dtype);
     return RA_OK;
 }
@@ -288,7 +279,10 @@ ra_status ra_keys_bring(ra_ring *ring, const ra_plan *plan, const ra_head_group 
 {
     bool const overlap = ring->config.comm_buffers == 2;
     ra_status status = RA_OK;
-    if (step > 0 && !overlap)
+    if (step == 0)
+        *held_out =
+            ring->schedule == RA_SCHEDULE_SHARED ? ra_shared_keys(ring, group->kv_begin, 0) : *own;
+    else if (!overlap)
         status = post_keys(ring, plan, group, step, own, operation);
     if (step > 0 && status == RA_OK)
         status = await_keys(ring, group, step, held_out);
@@ -299,7 +293,8 @@ ra_status ra_keys_bring(ra_ring *ring, const ra_plan *plan, const ra_head_group 
 
 void ra_keys_leave(ra_ring *ring, const ra_plan *plan, int step)
 {
-    const ra_step *next = step + 1 < plan->step_count ? &plan->steps[step + 1] : NULL;
-    if (step > 0 && (next == NULL || !next->forwards || next->sent_rows == 0))
-        ra_region_give(ring, &ring->held[ra_keys_slot(ring, step)]);
+    bool const sent_on = ra_keys_hop(ring->schedule, step + 1) && step + 1 < plan->step_count &&
+                         plan->steps[step + 1].sent_rows > 0;
+    if (step > 0 && !sent_on)
+        ra_region_give(ring, held_of(ring, step));
 }

@@ -215,7 +215,7 @@ static void check_groups(const ra_ring_config *c, int32_t count)
         sent += of.kv_count;
     }
     cr_assert(heads == c->heads && keys == c->kv_heads, "%d groups", count);
-    cr_assert_eq(sent, ra_ring_key_heads_sent(c, count), "%d groups", count);
+    cr_assert_eq(sent, count > c->kv_heads ? count : c->kv_heads, "%d groups", count);
 }
 
 Test(head_groups, have_every_head_once_and_its_keys_with_it)
