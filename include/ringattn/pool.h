@@ -330,7 +330,7 @@ void ra_pool_mark(ra_pool *pool, const char *name, int32_t group, int32_t step);
 
 typedef struct ra_pool_counter {
     int64_t current, peak;
-    int64_t allocated, freed; /* ever */
+    int64_t allocated; /* ever; less current: freed */
 } ra_pool_counter;
 
 typedef enum ra_pool_figure {

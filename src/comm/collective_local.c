@@ -15,7 +15,6 @@ static void carry_out(ra_local_group *group)
             memcpy(all[rank].data, source->data, source->bytes);
         all[rank].present = false;
     }
-    group->arrived_count = 0;
     group->sequence++;
     pthread_cond_broadcast(&group->changed);
 }
@@ -33,10 +32,11 @@ static int find_disagreement(const ra_local_group *group)
     return -1;
 }
 
+/* The first rank that has not come yet; the number of ranks: all have. */
 static int find_absent(const ra_local_group *group)
 {
     int rank = 0;
-    while (group->collectives[rank].present)
+    while (rank < group->size && group->collectives[rank].present)
         rank++;
     return rank;
 }
@@ -52,8 +52,7 @@ static ra_status take_part(ra_local_comm *local, ra_local_part mine, int *peer_o
 
     int64_t const sequence = group->sequence;
     group->collectives[local->base.rank] = mine;
-    group->arrived_count++;
-    if (group->arrived_count == group->size) {
+    if (find_absent(group) == group->size) {
         int const other = find_disagreement(group);
         if (other >= 0) {
             *peer_out = other == local->base.rank ? 0 : other;

@@ -12,20 +12,16 @@
 #include <string.h>
 #include <time.h>
 
-static struct timespec deadline_after(int64_t begin_ns, int64_t timeout_ms)
-{
-    int64_t const end_ns = begin_ns + timeout_ms * 1000000;
-    return (struct timespec){.tv_sec = end_ns / 1000000000, .tv_nsec = end_ns % 1000000000};
-}
-
 bool ra_local_wait_for_change(ra_local_group *group, ra_comm *comm, int64_t begin_ns)
 {
-    struct timespec const deadline =
-        deadline_after(ra_max_i64(begin_ns, group->beat_ns), comm->timeout_ms);
-    if (pthread_cond_timedwait(&group->changed, &group->mutex, &deadline) != ETIMEDOUT)
+    int64_t const timeout_ns = comm->timeout_ms * 1000000;
+    int64_t const until_ns = ra_max_i64(begin_ns, group->beat_ns) + timeout_ns;
+    struct timespec const until = {until_ns / 1000000000, until_ns % 1000000000};
+    if (pthread_cond_clockwait(&group->changed, &group->mutex, CLOCK_MONOTONIC, &until) !=
+        ETIMEDOUT)
         return true;
     comm->heard_ns = group->beat_ns;
-    return ra_clock_ns() - ra_max_i64(begin_ns, group->beat_ns) < comm->timeout_ms * 1000000;
+    return ra_clock_ns() - ra_max_i64(begin_ns, group->beat_ns) < timeout_ns;
 }
 
 void ra_local_fail(ra_local_group *group)
@@ -163,14 +159,8 @@ static const ra_comm_ops local_ops = {
 static ra_local_group *create_group(int ranks, const int *hosts)
 {
     size_t const count = (size_t)ranks;
-    pthread_condattr_t attributes;
     ra_local_group *const group = calloc(1, sizeof(*group));
-    if (group == NULL || pthread_condattr_init(&attributes) != 0)
-        goto err_free_group;
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    int const error = pthread_cond_init(&group->changed, &attributes);
-    pthread_condattr_destroy(&attributes);
-    if (error != 0)
+    if (group == NULL || pthread_cond_init(&group->changed, NULL) != 0)
         goto err_free_group;
     if (pthread_mutex_init(&group->mutex, NULL) != 0)
         goto err_destroy_cond;

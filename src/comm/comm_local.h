@@ -25,7 +25,6 @@ typedef struct ra_local_group {
     int *hosts;      /* [size] */
     int owner_count; /* communicators that have not been destroyed */
     bool failed;
-    int arrived_count;
     int64_t beat_ns;            /* when a rank was last at work */
     int64_t sequence;           /* collectives that have ended */
     ra_local_part *collectives; /* [size] */

@@ -157,12 +157,11 @@ static void number_hosts(const int64_t *ids, int size, int *hosts)
 static ra_status find_hosts(ra_mpi_comm *mpi)
 {
     ra_comm *const comm = &mpi->base;
+    int64_t const own = ra_comm_host_id(comm);
     int64_t *const ids = calloc((size_t)comm->size, sizeof(*ids));
     if (ids == NULL)
         return ra_refuse_memory("the ranks' hosts");
-    ids[comm->rank] = ra_comm_host_id(comm);
-    ra_status const status =
-        ra_mpi_reduce(comm, "counting ranks per host", RA_NUMBER_I64, RA_SUM, ids, comm->size);
+    ra_status const status = ra_comm_allgather_i64(comm, "counting ranks per host", &own, 1, ids);
     if (status == RA_OK) {
         number_hosts(ids, comm->size, mpi->hosts);
         comm->hosts = mpi->hosts;
@@ -181,7 +180,7 @@ static ra_status take_memory(ra_mpi_comm *mpi)
     mpi->requests = calloc(size, sizeof(MPI_Request));
     mpi->statuses = calloc(size, sizeof(*mpi->statuses));
     mpi->indices = calloc(size, sizeof(*mpi->indices));
-    mpi->notes = calloc(mpi->base.rank == 0 || size < 2 ? size : 2, sizeof(*mpi->notes));
+    mpi->notes = calloc(mpi->base.rank == 0 ? size : 2, sizeof(*mpi->notes));
     if (mpi->send_sequence == NULL || mpi->recv_sequence == NULL || mpi->beats_heard == NULL ||
         mpi->hosts == NULL || mpi->requests == NULL || mpi->statuses == NULL ||
         mpi->indices == NULL || mpi->notes == NULL) {

@@ -17,13 +17,29 @@ static cudaError_t make_current(const ra_memory *memory)
     return cudaSetDevice((int)(intptr_t)memory->self);
 }
 
-static void give(const ra_memory *memory, cudaError_t (*free_of)(void *), void *ptr, size_t bytes)
+static ra_status cuda_alloc(const ra_memory *memory, size_t bytes, void **ptr_out)
+{
+    bool const pinned = ra_memory_is_host(memory);
+    void *data = NULL;
+    RA_ASSERT(bytes > 0);
+    cudaError_t error = make_current(memory);
+    if (error == cudaSuccess)
+        error =
+            pinned ? cudaHostAlloc(&data, bytes, cudaHostAllocPortable) : cudaMalloc(&data, bytes);
+    ra_status const status =
+        ra_cuda_status_of_request(error, pinned ? "taking pinned memory" : "taking device memory");
+    if (status == RA_OK)
+        *ptr_out = data;
+    return status;
+}
+
+static void cuda_free(const ra_memory *memory, void *ptr, size_t bytes)
 {
     if (ra_device_is_lost())
         return; /* the runtime would wait for it */
     cudaError_t error = make_current(memory);
     if (error == cudaSuccess)
-        error = free_of(ptr);
+        error = ra_memory_is_host(memory) ? cudaFreeHost(ptr) : cudaFree(ptr);
     ra_cuda_warn(error, "%zu bytes of %s memory could not be returned", bytes, memory->ops->name);
 }
 
@@ -33,24 +49,6 @@ static size_t device_round(const ra_memory *memory, size_t bytes)
 {
     (void)memory;
     return ra_round_up(bytes, bytes < GRANULE_BYTES ? SMALL_ALIGN_BYTES : GRANULE_BYTES);
-}
-
-static ra_status device_alloc(const ra_memory *memory, size_t bytes, void **ptr_out)
-{
-    void *data = NULL;
-    RA_ASSERT(bytes > 0);
-    cudaError_t error = make_current(memory);
-    if (error == cudaSuccess)
-        error = cudaMalloc(&data, bytes);
-    ra_status const status = ra_cuda_status_of_request(error, "taking device memory");
-    if (status == RA_OK)
-        *ptr_out = data;
-    return status;
-}
-
-static void device_free(const ra_memory *memory, void *ptr, size_t bytes)
-{
-    give(memory, cudaFree, ptr, bytes);
 }
 
 static ra_status device_available(const ra_memory *memory, int64_t *bytes_out)
@@ -135,8 +133,8 @@ static ra_status device_read(const ra_memory *memory, ra_stream *stream, void *t
 static const ra_memory_ops device_ops = {
     .name = "device",
     .round = device_round,
-    .alloc = device_alloc,
-    .free = device_free,
+    .alloc = cuda_alloc,
+    .free = cuda_free,
     .available = device_available,
     .event_record = event_record,
     .event_is_over = event_is_over,
@@ -154,24 +152,6 @@ static size_t pinned_round(const ra_memory *memory, size_t bytes)
     return ra_round_up(bytes, (size_t)sysconf(_SC_PAGESIZE));
 }
 
-static ra_status pinned_alloc(const ra_memory *memory, size_t bytes, void **ptr_out)
-{
-    void *data = NULL;
-    RA_ASSERT(bytes > 0);
-    cudaError_t error = make_current(memory);
-    if (error == cudaSuccess)
-        error = cudaHostAlloc(&data, bytes, cudaHostAllocPortable);
-    ra_status const status = ra_cuda_status_of_request(error, "taking pinned memory");
-    if (status == RA_OK)
-        *ptr_out = data;
-    return status;
-}
-
-static void pinned_free(const ra_memory *memory, void *ptr, size_t bytes)
-{
-    give(memory, cudaFreeHost, ptr, bytes);
-}
-
 static ra_status pinned_available(const ra_memory *memory, int64_t *bytes_out)
 {
     (void)memory;
@@ -181,8 +161,8 @@ static ra_status pinned_available(const ra_memory *memory, int64_t *bytes_out)
 static const ra_memory_ops pinned_ops = {
     .name = "pinned",
     .round = pinned_round,
-    .alloc = pinned_alloc,
-    .free = pinned_free,
+    .alloc = cuda_alloc,
+    .free = cuda_free,
     .available = pinned_available,
     .event_record = event_record,
     .event_is_over = event_is_over,

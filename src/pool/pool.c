@@ -311,7 +311,7 @@ void ra_pool_move(ra_pool *pool, ra_category from, ra_category to, int64_t bytes
 
 size_t ra_pool_round(const ra_pool *pool, size_t bytes)
 {
-    if (bytes == 0 || pool->config.mode == RA_POOL_SIZE_CLASS)
+    if (pool->config.mode == RA_POOL_SIZE_CLASS)
         return ra_pool_class_bytes(bytes);
     ra_memory const *const memory = &pool->config.memory;
     return pool->config.mode == RA_POOL_DRIVER ? memory->ops->driver->round(memory, bytes)

@@ -16,12 +16,8 @@ const char *ra_pool_figure_name(ra_pool_figure figure)
 static void counter_add(ra_pool_counter *counter, int64_t amount)
 {
     counter->current += amount;
-    if (amount > 0)
-        counter->allocated += amount;
-    else
-        counter->freed -= amount;
-    if (counter->current > counter->peak)
-        counter->peak = counter->current;
+    counter->allocated += ra_max_i64(amount, 0);
+    counter->peak = ra_max_i64(counter->peak, counter->current);
     RA_DASSERT(counter->current >= 0);
 }
 

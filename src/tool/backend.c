@@ -72,14 +72,6 @@ ra_status ra_backend_refuse(const ra_config *config, const char *why)
     return ra_config_refuse(config, "compute.backend", "cuda: %s: use auto or cpu", why);
 }
 
-ra_status ra_backend_check(const ra_config *config, int ranks)
-{
-    char text[RA_BACKEND_NOTE_MAX];
-    const char *why =
-        config->backend == RA_BACKEND_CUDA ? why_not_kernels(config, ranks, text) : NULL;
-    return why == NULL ? RA_OK : ra_backend_refuse(config, why);
-}
-
 /* Without what the tile maps need. */
 static ra_kernel_use use_of(const ra_config *config, int threads)
 {
@@ -177,13 +169,14 @@ ra_status ra_backend_choose_there(const ra_config *config, int ranks, const ra_h
                                   ra_backend *backend_out, char note_out[RA_BACKEND_NOTE_MAX])
 {
     char text[RA_BACKEND_NOTE_MAX];
-    bool const wants_cpu = ra_config_wants_cpu(config);
+    bool const wants_cuda = config->backend == RA_BACKEND_CUDA;
     note_out[0] = '\0';
-    *backend_out = config->backend == RA_BACKEND_CUDA ? RA_BACKEND_CUDA : RA_BACKEND_CPU;
-    if (config->backend == RA_BACKEND_CUDA || hardware == NULL || hardware->multiprocessors == 0)
-        return ra_backend_check(config, ranks);
-    const char *why =
-        wants_cpu ? "the CPU was asked for" : why_not_there(config, ranks, hardware, text);
+    *backend_out = RA_BACKEND_CPU;
+    if (!wants_cuda && (hardware == NULL || hardware->multiprocessors == 0))
+        return RA_OK;
+    const char *why = wants_cuda                    ? why_not_kernels(config, ranks, text)
+                      : ra_config_wants_cpu(config) ? "the CPU was asked for"
+                                                    : why_not_there(config, ranks, hardware, text);
     if (why == NULL) {
         *backend_out = RA_BACKEND_CUDA;
         return RA_OK;

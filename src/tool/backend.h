@@ -39,9 +39,6 @@ typedef struct ra_backend_gpu {
 const char *ra_backend_describe(const ra_backend_gpu *gpu, const char *note,
                                 char text[RA_BACKEND_TEXT_MAX]);
 
-/** Refuse what ra_backend_choose would refuse on any GPU, if cuda was requested. Needs no GPU. */
-RA_CHECKED ra_status ra_backend_check(const ra_config *config, int ranks);
-
 /** What a job on `ranks` ranks, and its tile maps, use of a kernel, whose check may take `threads`
     threads. All keys are known. */
 ra_kernel_use ra_job_kernel_use(const ra_config *config, int ranks, int threads);

@@ -23,7 +23,7 @@ static json_t *list_to_json(const ra_config_value *value)
     return array;
 }
 
-/* Every value is written so that the YAML reader gives the same one back. */
+/* Every value is written so that the YAML reader gives the same one back; reals to nine digits. */
 static json_t *value_to_json(const ra_config_key *key, const ra_config *config)
 {
     ra_config_value const value = ra_config_value_get(key, config);

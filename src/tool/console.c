@@ -13,11 +13,10 @@
 typedef struct console {
     pthread_mutex_t mutex;
     int rank, size;
-    char host[64];
-    bool quiet, holding, held;
-    char line[RA_CONSOLE_LINE_MAX]; /* the first error that was held back */
-    bool deferring, kept;
-    char kept_line[RA_CONSOLE_LINE_MAX]; /* the first that would have been said */
+    char host[65]; /* as long as Linux has them */
+    bool quiet, holding, deferring;
+    char line[RA_CONSOLE_LINE_MAX];      /* the first error that was held back; empty: none */
+    char kept_line[RA_CONSOLE_LINE_MAX]; /* the first that would have been said; empty: none */
     bool shown;                          /* a progress line stands on the terminal */
 } console;
 
@@ -40,10 +39,9 @@ static void say(ra_log_level level, const char *line, bool with_rank)
 {
     static const char *const names[] = {"error", "warning", "info"};
     if (the_console.deferring && level == RA_LOG_ERROR) {
-        if (!the_console.kept)
+        if (the_console.kept_line[0] == '\0')
             snprintf(the_console.kept_line, sizeof(the_console.kept_line), "%.*s",
                      RA_CONSOLE_LINE_MAX - 1, line);
-        the_console.kept = true;
         return;
     }
     wipe();
@@ -61,9 +59,8 @@ static void take_line(void *context, ra_log_level level, const char *line)
     bool const dropped = (level == RA_LOG_INFO && the_console.quiet) ||
                          (level != RA_LOG_ERROR && the_console.holding && the_console.rank != 0);
     if (level == RA_LOG_ERROR && the_console.holding) {
-        if (!the_console.held)
+        if (the_console.line[0] == '\0')
             snprintf(the_console.line, sizeof(the_console.line), "%s", line);
-        the_console.held = true;
     } else if (!dropped) {
         say(level, line, !the_console.holding);
     }
@@ -95,16 +92,16 @@ void ra_console_hold(void)
 {
     pthread_mutex_lock(&the_console.mutex);
     the_console.holding = true;
-    the_console.held = false;
+    the_console.line[0] = '\0';
     pthread_mutex_unlock(&the_console.mutex);
 }
 
 bool ra_console_forget(char *line_out, size_t bytes)
 {
     pthread_mutex_lock(&the_console.mutex);
-    bool const held = the_console.holding && the_console.held;
+    bool const held = the_console.holding && the_console.line[0] != '\0';
     snprintf(line_out, bytes, "%s", held ? the_console.line : "");
-    the_console.held = false;
+    the_console.line[0] = '\0';
     pthread_mutex_unlock(&the_console.mutex);
     return held;
 }
@@ -114,11 +111,11 @@ bool ra_console_forget(char *line_out, size_t bytes)
 static bool release(bool speak, bool with_rank)
 {
     pthread_mutex_lock(&the_console.mutex);
-    bool const held = the_console.held;
+    bool const held = the_console.line[0] != '\0';
     the_console.holding = false;
     if (speak && held) {
         say(RA_LOG_ERROR, the_console.line, with_rank || the_console.rank != 0);
-        the_console.held = false; /* an agreement around this one must not repeat it */
+        the_console.line[0] = '\0'; /* an agreement around this one must not repeat it */
     }
     pthread_mutex_unlock(&the_console.mutex);
     return held;
@@ -160,20 +157,19 @@ void ra_console_defer(void)
 {
     pthread_mutex_lock(&the_console.mutex);
     the_console.deferring = true;
-    the_console.kept = false;
+    the_console.kept_line[0] = '\0';
     pthread_mutex_unlock(&the_console.mutex);
 }
 
 bool ra_console_take(char line[RA_CONSOLE_LINE_MAX])
 {
     pthread_mutex_lock(&the_console.mutex);
-    bool const kept = the_console.kept;
-    snprintf(line, RA_CONSOLE_LINE_MAX, "%s", kept ? the_console.kept_line : "");
+    snprintf(line, RA_CONSOLE_LINE_MAX, "%s", the_console.kept_line);
     the_console.deferring = false;
-    the_console.kept = false;
+    the_console.kept_line[0] = '\0';
     pthread_mutex_unlock(&the_console.mutex);
     ra_text_mend(line);
-    return kept;
+    return line[0] != '\0';
 }
 
 void ra_console_tell(ra_log_level level, const char *format, ...)

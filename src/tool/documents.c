@@ -44,7 +44,7 @@ ra_status ra_documents_repeat(const ra_pattern_config *pattern, int64_t tokens,
         ra_log(RA_LOG_ERROR, "pattern.documents: lengths sum to 0: repeated, they have no token");
         return RA_ERR_CONFIG;
     }
-    if ((tokens / sum + 1) * most > DOCUMENTS_MAX) {
+    if (tokens > ra_documents_tokens_max(pattern)) {
         ra_log(RA_LOG_ERROR, "pattern.documents: more than %d documents in %lld tokens",
                DOCUMENTS_MAX, (long long)tokens);
         return RA_ERR_CONFIG;

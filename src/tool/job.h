@@ -35,7 +35,6 @@ typedef struct ra_job {
     ra_device device;
     int64_t context_bytes; /* of the GPU's context, counted in the pool */
     /* Of the kernel's memory and of the host's; if the CPU computes, one serves as both. */
-    ra_ledger *ledger;
     ra_pool *pool, *host_pool;
     int pool_log_number;    /* of this job's file, if there are several; 0: it is the only one */
     ra_pool_log *pool_log;  /* NULL: none is wanted */

@@ -125,15 +125,10 @@ static ra_status share_of(const ra_memory *memory, int sharers, int64_t *bytes_o
     return status;
 }
 
-ra_status ra_host_pool_make(int sharers, ra_pool **pool_out)
+/* A pool with a ledger of its own, of so many bytes. */
+static ra_status pool_make(ra_pool_config config, int64_t limit_bytes, ra_pool **pool_out)
 {
-    ra_pool_config config = {.mode = RA_POOL_OFF, .memory = ra_memory_host()};
-    int64_t limit_bytes = INT64_MAX;
-    ra_status status = RA_OK;
-    if (sharers > 0)
-        status = share_of(&config.memory, sharers, &limit_bytes);
-    if (status == RA_OK)
-        status = ra_ledger_create(limit_bytes, &config.ledger);
+    ra_status status = ra_ledger_create(limit_bytes, &config.ledger);
     if (status == RA_OK)
         status = ra_pool_create(&config, pool_out);
     if (status != RA_OK)
@@ -141,22 +136,25 @@ ra_status ra_host_pool_make(int sharers, ra_pool **pool_out)
     return status;
 }
 
+ra_status ra_host_pool_make(int sharers, ra_pool **pool_out)
+{
+    ra_pool_config const config = {.mode = RA_POOL_OFF, .memory = ra_memory_host()};
+    int64_t limit_bytes = INT64_MAX;
+    ra_status const status = sharers > 0 ? share_of(&config.memory, sharers, &limit_bytes) : RA_OK;
+    return status == RA_OK ? pool_make(config, limit_bytes, pool_out) : status;
+}
+
 /* Whatever became of a job, every byte has been given back. */
-static void ledger_close(ra_ledger *ledger)
+void ra_pool_destroy_with_ledger(ra_pool *pool)
 {
     ra_ledger_snapshot last;
-    if (ledger == NULL)
+    if (pool == NULL)
         return;
+    ra_ledger *const ledger = ra_pool_ledger(pool);
+    ra_pool_destroy(pool);
     ra_ledger_read(ledger, &last);
     RA_ASSERT(last.reserved_bytes == 0);
     ra_ledger_destroy(ledger);
-}
-
-void ra_host_pool_end(ra_pool *pool)
-{
-    ra_ledger *const ledger = pool != NULL ? ra_pool_ledger(pool) : NULL;
-    ra_pool_destroy(pool);
-    ledger_close(ledger);
 }
 
 /* Make the pool that the configuration describes. A given limit includes the context. */
@@ -168,8 +166,6 @@ static ra_status kernel_pool_make(ra_job *job, ra_memory memory, int sharers)
         status = share_of(&memory, sharers, &limit_bytes);
         limit_bytes += context_bytes; /* already taken, so not among what is available */
     }
-    if (status == RA_OK)
-        status = ra_ledger_create(limit_bytes, &job->ledger);
     if (status == RA_OK && job->config.pool_log != NULL)
         status = ra_pool_log_create(&job->pool_log);
     if (status != RA_OK)
@@ -178,12 +174,11 @@ static ra_status kernel_pool_make(ra_job *job, ra_memory memory, int sharers)
     bool const base = job->config.variant == RA_VARIANT_BASE;
     ra_pool_config const config = {.mode = base ? RA_POOL_OFF : job->config.pool_mode,
                                    .memory = memory,
-                                   .ledger = job->ledger,
                                    .trim_bytes = job->config.pool_trim_bytes,
                                    .measures_time = job->options->json,
                                    .log = job->pool_log};
     job->context_bytes = 0; /* until the pool has counted them */
-    status = ra_pool_create(&config, &job->pool);
+    status = pool_make(config, limit_bytes, &job->pool);
     if (status == RA_OK && context_bytes > 0)
         status = ra_pool_charge(job->pool, RA_MEM_CONTEXT, context_bytes);
     if (status == RA_OK)
@@ -210,14 +205,12 @@ ra_status ra_job_make_pools(ra_job *job)
 void ra_job_end_pools(ra_job *job)
 {
     if (job->host_pool != job->pool)
-        ra_host_pool_end(job->host_pool);
+        ra_pool_destroy_with_ledger(job->host_pool);
     if (job->pool != NULL)
         ra_pool_release(job->pool, RA_MEM_CONTEXT, job->context_bytes);
-    ra_pool_destroy(job->pool);
+    ra_pool_destroy_with_ledger(job->pool);
     ra_pool_log_destroy(job->pool_log);
-    ledger_close(job->ledger);
     job->pool = job->host_pool = NULL;
-    job->ledger = NULL;
     job->pool_log = NULL;
     job->context_bytes = 0;
 }

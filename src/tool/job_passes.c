@@ -113,16 +113,13 @@ static ra_status tensors_read(ra_job *job)
 /* NaN and Inf are computed with, and reported once for all ranks. */
 static ra_status nonfinite_say(ra_job *job)
 {
-    int64_t counts[2] = {job->report.nonfinite.nan_count, job->report.nonfinite.inf_count};
-    ra_status const status = ra_comm_reduce_i64(job->comm, "counting NaN", RA_SUM, counts, 2);
-    if (status != RA_OK)
-        return status;
-    job->report.nonfinite = (ra_nonfinite){counts[0], counts[1]};
-    if (counts[0] + counts[1] > 0 && ra_comm_rank(job->comm) == 0)
+    ra_nonfinite *const n = &job->report.nonfinite;
+    ra_status const status = ra_nonfinite_sum(job->comm, "counting NaN", n);
+    if (status == RA_OK && n->nan_count + n->inf_count > 0 && ra_comm_rank(job->comm) == 0)
         ra_log(RA_LOG_WARNING,
                "the inputs hold %lld NaN and %lld infinite elements: they are computed on",
-               (long long)counts[0], (long long)counts[1]);
-    return RA_OK;
+               (long long)n->nan_count, (long long)n->inf_count);
+    return status;
 }
 
 /* Time the passes; count what was sent and waited for, per repetition. */
@@ -154,7 +151,7 @@ static rank_memory memory_read(const ra_job *job)
                      .rss_bytes = ra_rss_peak_bytes(),
                      .floor_bytes =
                          ra_ring_rows(job->ring)->row_count * ra_floor_row_bytes(&job->config)};
-    ra_ledger_read(job->ledger, &m.memory);
+    ra_ledger_read(ra_pool_ledger(job->pool), &m.memory);
     ra_ledger_read(ra_pool_ledger(job->host_pool), &m.host);
     ra_pool_read_stats(job->pool, &m.pool);
     bool const is_known = m.rss_bytes >= 0 && job->rss_before_bytes >= 0;
@@ -183,22 +180,23 @@ static ra_status memory_gather(ra_job *job)
     static const char operation[] = "gathering memory";
     rank_memory m = memory_read(job);
     int64_t const own_bytes = m.memory.reserved_peak_bytes;
-    int64_t best = own_bytes, sums[2] = {own_bytes, m.memory.limit_bytes};
+    int64_t sums[2] = {own_bytes, m.memory.limit_bytes};
+    int const ranks = ra_comm_size(job->comm), last = ranks - 1;
+    /* The greatest is the fullest rank's, of equally full ones the first's. Real memory times ranks
+       fits. */
+    int64_t best = own_bytes * ranks + last - ra_comm_rank(job->comm);
     ra_status status = ra_comm_reduce_i64(job->comm, operation, RA_MAX, &best, 1);
-    if (status != RA_OK)
-        return status;
-    int64_t first = own_bytes == best ? ra_comm_rank(job->comm) : ra_comm_size(job->comm);
-    status = ra_comm_reduce_i64(job->comm, operation, RA_MIN, &first, 1);
     if (status == RA_OK)
         status = ra_comm_reduce_i64(job->comm, operation, RA_SUM, sums, 2);
+    int const fullest = last - (int)(best % ranks);
     if (status == RA_OK)
-        status = ra_comm_broadcast(job->comm, operation, (int)first, &m, sizeof(m));
+        status = ra_comm_broadcast(job->comm, operation, fullest, &m, sizeof(m));
     if (status != RA_OK)
         return status;
     memory_report(&m, &job->report);
     job->report.peak_bytes_sum = sums[0];
     job->report.limit_bytes_sum = sums[1];
-    return ra_job_phases_gather(job, (int)first);
+    return ra_job_phases_gather(job, fullest);
 }
 
 static ra_status work_gather(ra_job *job)

@@ -17,13 +17,13 @@ ra_status ra_job_phases_begin(ra_job *job)
         job->phases = calloc(PHASES_MAX, sizeof(*job->phases));
     if (job->phases == NULL)
         return ra_refuse_memory("the phases of the report");
-    return ra_ledger_keep_marks(job->ledger, PHASES_MAX);
+    return ra_ledger_keep_marks(ra_pool_ledger(job->pool), PHASES_MAX);
 }
 
 void ra_job_phases_restart(ra_job *job)
 {
     if (job->options->phases)
-        ra_ledger_forget_marks(job->ledger);
+        ra_ledger_forget_marks(ra_pool_ledger(job->pool));
 }
 
 ra_status ra_job_phases_gather(ra_job *job, int fullest_rank)
@@ -33,7 +33,7 @@ ra_status ra_job_phases_gather(ra_job *job, int fullest_rank)
     int64_t counts[2] = {0};
     if (!job->options->phases)
         return RA_OK;
-    counts[0] = ra_ledger_read_marks(job->ledger, &own, &counts[1]);
+    counts[0] = ra_ledger_read_marks(ra_pool_ledger(job->pool), &own, &counts[1]);
     size_t const own_bytes = (size_t)counts[0] * sizeof(*own);
     ra_status status =
         ra_comm_broadcast(job->comm, operation, fullest_rank, counts, sizeof(counts));

@@ -50,7 +50,7 @@ static void allocations_note(ra_job *job)
     if (job->alloc_count > 0)
         return;
     ra_ledger_snapshot snapshot;
-    ra_ledger_read(job->ledger, &snapshot);
+    ra_ledger_read(ra_pool_ledger(job->pool), &snapshot);
     for (int i = 0; i < RA_MEM_CATEGORY_COUNT; i++)
         job->alloc_count += snapshot.alloc_count[i];
 }

@@ -6,7 +6,7 @@
 
 /* One variant: its report's fullest rank. Both are borrowed. */
 typedef struct ra_memory_column {
-    const char *name;        /* 15 bytes of it are shown */
+    const char *name;        /* 11 bytes of it are shown */
     const ra_report *report; /* NULL: there is nothing but the name, shown as "-" */
 } ra_memory_column;
 

@@ -90,9 +90,10 @@ static json_t *counters_to_json(const ra_pool_counter *bytes, const ra_pool_coun
     return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "current_bytes",
                      (json_int_t)bytes->current, "peak_bytes", (json_int_t)bytes->peak,
                      "allocated_bytes", (json_int_t)bytes->allocated, "freed_bytes",
-                     (json_int_t)bytes->freed, "current_count", (json_int_t)count->current,
-                     "peak_count", (json_int_t)count->peak, "allocated_count",
-                     (json_int_t)count->allocated, "freed_count", (json_int_t)count->freed);
+                     (json_int_t)(bytes->allocated - bytes->current), "current_count",
+                     (json_int_t)count->current, "peak_count", (json_int_t)count->peak,
+                     "allocated_count", (json_int_t)count->allocated, "freed_count",
+                     (json_int_t)(count->allocated - count->current));
 }
 
 static json_t *pool_to_json(const ra_report *report)

@@ -1,7 +1,7 @@
 /*
  * The safetensors format: u64 LE header length, JSON header, tensor data. Headers are hostile
- * input: every length and offset is checked before it is used. Errors are one line that names the
- * file and the tensor, which reading logs and writing gives back, and RA_ERR_IO.
+ * input: every length and offset is checked before it is used. Errors are one logged line that
+ * names the file and the tensor, and RA_ERR_IO.
  */
 #ifndef RINGATTN_TOOL_SAFETENSORS_H
 #define RINGATTN_TOOL_SAFETENSORS_H

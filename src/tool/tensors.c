@@ -217,14 +217,7 @@ ra_status ra_tensor_source_open(ra_config *config, ra_pool *pool, int threads,
         return ra_refuse_memory("the inputs");
     source->pool = pool;
     source->threads = threads;
-    ra_status status = RA_OK;
-    if (config->input != NULL) {
-        status = open_file(config, source);
-    } else if (config->pattern.blocks_kind == RA_BLOCKS_LIST) {
-        ra_log(RA_LOG_ERROR, "pattern.blocks.kind is list, but there is no input file: give one "
-                             "that holds the tensor 'blocks'");
-        status = RA_ERR_CONFIG;
-    }
+    ra_status const status = config->input != NULL ? open_file(config, source) : RA_OK;
     if (status != RA_OK) {
         ra_tensor_source_close(source);
         return status;

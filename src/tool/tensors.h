@@ -67,6 +67,9 @@ typedef struct ra_nonfinite {
     int64_t nan_count, inf_count;
 } ra_nonfinite;
 
+/** Collective: the sums over all ranks, in *found. */
+RA_CHECKED ra_status ra_nonfinite_sum(ra_comm *comm, const char *operation, ra_nonfinite *found);
+
 /**
  * Read the rows of `rows`, in their order, as [batch, rows, heads, dim] of config's dtype. A batch
  * begins batch_rows rows after the one before, which are at least as many as `rows` has.

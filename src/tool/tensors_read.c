@@ -253,6 +253,15 @@ ra_status ra_tensor_source_rows(const ra_tensor_source *source, const ra_config 
 
 /* ---- NaN and Inf ----------------------------------------------------------------------------- */
 
+ra_status ra_nonfinite_sum(ra_comm *comm, const char *operation, ra_nonfinite *found)
+{
+    int64_t counts[2] = {found->nan_count, found->inf_count};
+    ra_status const status = ra_comm_reduce_i64(comm, operation, RA_SUM, counts, 2);
+    if (status == RA_OK)
+        *found = (ra_nonfinite){counts[0], counts[1]};
+    return status;
+}
+
 void ra_tensor_count_nonfinite(ra_dtype dtype, const void *data, int64_t count, int threads,
                                ra_nonfinite *found)
 {

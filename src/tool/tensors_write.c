@@ -146,7 +146,6 @@ ra_status ra_result_write(const ra_config *config, ra_comm *comm, const ra_rowse
                           const ra_result_tensors *results, ra_nonfinite *found_out)
 {
     static const char operation[] = "agreement on the output";
-    int64_t counts[2];
     bool const root = ra_comm_rank(comm) == 0;
     result_list list;
     char job_id[JOB_ID_BYTES] = "";
@@ -173,11 +172,8 @@ ra_status ra_result_write(const ra_config *config, ra_comm *comm, const ra_rowse
     if (own == RA_OK)
         own = put_all(config, comm, writer, rows, results->memory, &list, found_out);
     status = ra_console_agree(comm, operation, own);
-    counts[0] = found_out->nan_count;
-    counts[1] = found_out->inf_count;
     if (status == RA_OK)
-        status = ra_comm_reduce_i64(comm, "counting the output", RA_SUM, counts, 2);
-    *found_out = (ra_nonfinite){counts[0], counts[1]};
+        status = ra_nonfinite_sum(comm, "counting the output", found_out);
     if (status == RA_OK) /* a rank that was held up until the others gave up must not publish */
         status = ra_comm_barrier(comm, "before the output gets its name");
     if (status != RA_OK)

@@ -62,7 +62,7 @@ static void fini(void *command)
     ra_bench *bench = command;
     ra_bench_report_fini(bench);
     ra_job_cache_destroy(&bench->cache);
-    ra_host_pool_end(bench->pool);
+    ra_pool_destroy_with_ledger(bench->pool);
 }
 
 int ra_command_bench(const ra_options *options, ra_comm *comm)

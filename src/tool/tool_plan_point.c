@@ -305,7 +305,7 @@ void ra_plan_point_fini(ra_plan_point *point)
 {
     ra_prediction_fini(&point->prediction);
     ra_tensor_source_close(point->source);
-    ra_host_pool_end(point->pool);
+    ra_pool_destroy_with_ledger(point->pool);
     ra_config_fini(&point->config);
     *point = (ra_plan_point){0};
 }

@@ -154,7 +154,7 @@ static void fini(void *command)
     ra_probe *probe = command;
     json_decref(probe->report_json);
     free(probe->points);
-    ra_host_pool_end(probe->checks);
+    ra_pool_destroy_with_ledger(probe->checks);
 }
 
 int ra_command_probe(const ra_options *options, ra_comm *comm)

@@ -20,10 +20,10 @@ enum { PIECE_EVENTS = 256 };
 /* What a rank sends before its events. */
 typedef struct rank_head {
     int64_t count, lost, untimed;
-    char host[64];
+    char host[72]; /* 64 bytes and their end; no padding behind */
 } rank_head;
 
-RA_STATIC_ASSERT(sizeof(rank_head) == 88, "heads cross between processes");
+RA_STATIC_ASSERT(sizeof(rank_head) == 96, "heads cross between processes");
 
 /* What rank 0 writes. */
 typedef struct trace_file {

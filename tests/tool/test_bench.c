@@ -418,7 +418,9 @@ Test(bench, what_is_wrong_with_the_whole_is_one_line_and_the_end)
         {"bench --json=nowhere/p.json", "nowhere/p.json", 3},
         {"bench --config many.yaml", "more than 10000", 2},
         {"plan --config many.yaml", "more than 10000", 2},
+        {"plan --config pairs.yaml", "pairs.yaml:1:20: pattern.blocks.kind", 2},
     };
+    static const char pairs[] = "pattern: {blocks: {kind: list}}\n";
     static char many[1 << 16];
     int used = snprintf(many, sizeof(many), "variants: {a: {}, b: {}}\nsweep: {job.repeat: [1");
     for (int i = 2; i <= 5001; i++)
@@ -426,6 +428,7 @@ Test(bench, what_is_wrong_with_the_whole_is_one_line_and_the_end)
     snprintf(many + used, sizeof(many) - (size_t)used, "]}\n");
     command_file_write("many.yaml", many, strlen(many));
     command_file_write("list.yaml", "sweep: {shape.seq: 5}", 21);
+    command_file_write("pairs.yaml", pairs, strlen(pairs));
     write_config(mixed);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         for (int ranks = 0; ranks <= (command_has_mpi() && i % 3 == 0 ? 2 : 0); ranks += 2) {
@@ -438,7 +441,7 @@ Test(bench, what_is_wrong_with_the_whole_is_one_line_and_the_end)
             cr_expect_eq(result.out[0], '\0', "%s", result.out);
         }
     }
-    cr_expect_eq(command_folder_entries(), 3, "something was left");
+    cr_expect_eq(command_folder_entries(), 4, "something was left");
 }
 
 /* Names of an object's members, and of theirs, but for those that are explained elsewhere: keys of

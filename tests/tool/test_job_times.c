@@ -72,15 +72,15 @@ static ra_status measure_on(ra_comm *comm, const ra_repeat *repeat, const double
     warmups_left = repeat->warmup;
     forwards = backwards = 0;
     passed_ns = 0;
-    ra_status status = ra_ledger_create(1 << 20, &job.ledger);
-    ra_pool_config const config = {
-        .mode = RA_POOL_OFF, .memory = ra_memory_host(), .ledger = job.ledger};
+    ra_pool_config config = {.mode = RA_POOL_OFF, .memory = ra_memory_host()};
+    ra_status status = ra_ledger_create(1 << 20, &config.ledger);
     if (status == RA_OK)
-        status = ra_pool_create(&config, &job.host_pool);
+        status = ra_pool_create(&config, &job.pool);
+    job.host_pool = job.pool;
     if (status == RA_OK)
         status = ra_job_time(&job, repeat, &times_out[0], &times_out[1]);
     ra_pool_destroy(job.host_pool);
-    ra_ledger_destroy(job.ledger);
+    ra_ledger_destroy(config.ledger);
     return status;
 }
 

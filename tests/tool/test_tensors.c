@@ -422,17 +422,6 @@ Test(tensors, refuses_keys_that_contradict_the_file)
     opens(infos, good_pairs, "shape: {dtype: bf16}", RA_ERR_IO, "shape.dtype is bf16", "f32");
 }
 
-Test(tensors, a_list_of_blocks_needs_an_input_file)
-{
-    ra_config config = parse_config("pattern: {blocks: {size: 4, kind: list}}\njob: {input: x}");
-    free(config.input);
-    config.input = NULL;
-    ra_tensor_source *source;
-    cr_assert_eq(ra_tensor_source_open(&config, pool, 1, &source), RA_ERR_CONFIG);
-    cr_assert_eq(said.count, 1);
-    ra_config_fini(&config);
-}
-
 /* ---- NaN and Inf ----------------------------------------------------------------------------- */
 
 /* By more threads than there are elements, too, and none is counted twice. */
