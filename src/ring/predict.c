@@ -100,6 +100,8 @@ static void fill_choices(const ra_predict_job *job, ra_prediction *out)
     out->rounds = job->rounds;
     out->imbalance = job->layout.imbalance;
     out->full_ring_bytes = ra_predict_full_ring_bytes(job);
+    out->may_keep_idle = job->request->pool != RA_POOL_OFF;
+    out->work = ra_predict_work(job->request);
 }
 
 static void fill(const ra_predict_job *job, const ra_predict_bytes *totals, ra_prediction *out)
@@ -152,6 +154,15 @@ static bool shares_maps(const ra_predict_job *job)
     for (int i = 0; i < job->followed_count; ++i)
         some = some || job->rows[job->followed[i]].row_count < parts;
     return parts > 1 && some && job->request->cache != RA_CACHE_OFF;
+}
+
+/* Of a prediction that is whole but for this; `exact` so far: no cache evicts. */
+static bool is_exact(const ra_predict_job *job, const ra_prediction *out)
+{
+    const ra_predict_request *r = job->request;
+    bool const tried = job->tried_plans || (job->tried_rounds && r->cache != RA_CACHE_OFF);
+    return out->exact && out->counted && !out->may_keep_idle && !tried && !shares_maps(job) &&
+           (r->on_device || !may_peak_before(job, out));
 }
 
 static ra_status make_pattern(ra_predict_job *job)
@@ -223,8 +234,7 @@ ra_status ra_predict(const ra_predict_request *request, ra_prediction *predictio
     }
     if (status == RA_OK) {
         fill_choices(&job, &out);
-        out.exact =
-            out.exact && (request->on_device || !may_peak_before(&job, &out)) && !shares_maps(&job);
+        out.exact = is_exact(&job, &out);
     }
     ra_predict_free_times(&times);
     free(totals);
@@ -236,10 +246,6 @@ ra_status ra_predict(const ra_predict_request *request, ra_prediction *predictio
     ra_pattern_destroy(job.diagonal);
     ra_pool_destroy(job.pool);
     ra_ledger_destroy(job.ledger);
-    out.work = ra_predict_work(request);
-    out.may_keep_idle = request->pool != RA_POOL_OFF;
-    out.exact = out.exact && out.counted && !out.may_keep_idle && !job.tried_plans &&
-                !(job.tried_rounds && request->cache != RA_CACHE_OFF);
     if (status == RA_OK)
         *prediction_out = out;
     return status;

@@ -30,7 +30,7 @@ static ra_status count_hops(ra_predict_job *job, double *rows_out)
     for (int reader = 0; reader < job->ranks && status == RA_OK; ++reader) {
         status = ra_predict_needs_of(job, all, reader, 1, &needs);
         for (int owner = 0; owner < job->ranks && status == RA_OK; ++owner) {
-            int const distance = (reader - owner + job->ranks) % job->ranks;
+            int const distance = ra_teams_distance(&job->teams, owner, reader);
             if (needs[owner].row_count > 0 && distance > last[owner])
                 last[owner] = distance;
         }

@@ -210,7 +210,7 @@ static ra_status make_demands(const planning *p, demand *demands)
     ra_status const status = ra_predict_needs_of(job, p->heads, 0, 0, &sums);
     for (int reader = 0; reader < job->ranks && status == RA_OK; ++reader)
         for (int owner = 0; owner < job->ranks; ++owner) {
-            int const distance = ra_teams_behind(&job->teams, reader, owner);
+            int const distance = ra_teams_distance(&job->teams, owner, reader);
             demand *d = &demands[owner];
             if (owner == reader || p->needs[reader][owner].row_count == 0)
                 continue;

@@ -28,6 +28,8 @@ int ra_teams_size(const ra_teams *teams, int team);
 int ra_teams_member(const ra_teams *teams, int team, int place);
 int ra_teams_ahead(const ra_teams *teams, int team, int distance);
 int ra_teams_behind(const ra_teams *teams, int team, int distance);
+/** How far ahead of `from` a team is: 0 to count - 1. */
+int ra_teams_distance(const ra_teams *teams, int from, int to);
 /** The owners in one of these turns: place p of `team` fetches from the p-th. */
 const int *ra_teams_owners(const ra_teams *teams, int team, int distance, int turn, int *count_out);
 /** Rows of all members, one after the other; `rows` has those of each rank. */

@@ -79,6 +79,11 @@ int ra_teams_behind(const ra_teams *teams, int team, int distance)
     return (team - distance % teams->count + teams->count) % teams->count;
 }
 
+int ra_teams_distance(const ra_teams *teams, int from, int to)
+{
+    return (to - from + teams->count) % teams->count;
+}
+
 const int *ra_teams_owners(const ra_teams *teams, int team, int distance, int turn, int *count_out)
 {
     int const size = ra_teams_size(teams, team), behind = ra_teams_behind(teams, team, distance);
