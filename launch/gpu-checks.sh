@@ -299,24 +299,38 @@ sweep: {shape.dtype: [f32, f16, bf16]}
 END
 }
 
-# What is timed, small, and jobs; then ranks, which pack, send and add rows. A stream that is asked
-# whether it has come to its end may say no: to memcheck that is an error. One kind of blocks is
-# enough: all are the same launch.
-check_sanitizer() {
-    local kind options smaller
-    small_jobs "$logs/small.yaml"
+# sanitize KIND NAME SECONDS COMMAND... A stream that is asked whether it has come to its end may say
+# no: to memcheck that is an error.
+sanitize() {
+    local kind=$1 name=$2 seconds=$3 options=(--tool "$1" --error-exitcode 9)
+    [ "$kind" != memcheck ] || options+=(--report-api-errors no)
+    check "compute-sanitizer $kind, $name" "$seconds" compute-sanitizer "${options[@]}" "${@:4}"
+}
+
+# sanitize_bench NAME OPTION...: what is timed, small, by kernels of one kind. Looking for races took
+# 32 s of sm_80's on an H100, all else a second. One kind of blocks is enough: all are the same launch.
+sanitize_bench() {
+    local kind seconds
     for kind in memcheck racecheck synccheck; do
-        options=(--tool "$kind" --error-exitcode 9)
-        [ "$kind" != memcheck ] || options+=(--report-api-errors no)
-        check "compute-sanitizer $kind, head_dim 128" 60 compute-sanitizer "${options[@]}" \
-            "$bench" --once 1000 2 128 dense causal window blocks dilated
+        seconds=15
+        [ "$kind" != racecheck ] || seconds=60
+        sanitize "$kind" "$1" "$seconds" "$bench" --once "${@:2}" 1000 2 128 \
+            dense causal window blocks dilated
+    done
+}
+
+# What is timed, small, and jobs; then ranks, which pack, send and add rows.
+check_sanitizer() {
+    local kind smaller
+    small_jobs "$logs/small.yaml"
+    sanitize_bench 'head_dim 128'
+    for kind in memcheck racecheck synccheck; do
         wanted='"kernel": "cuda' unwanted=$refused_job
         # Looking for races takes long: 1,000 tokens were not over after 100 s on an H100.
         smaller=()
         [ "$kind" != racecheck ] || smaller=(--set shape.seq=300)
-        check "compute-sanitizer $kind, small jobs" 100 compute-sanitizer "${options[@]}" \
-            "$tool" bench --config "$logs/small.yaml" --quiet --json "${smaller[@]}" \
-            "${sanitizer_patience[@]}"
+        sanitize "$kind" 'small jobs' 100 "$tool" bench --config "$logs/small.yaml" --quiet --json \
+            "${smaller[@]}" "${sanitizer_patience[@]}"
     done
     set_mpi_environment 2
     check 'compute-sanitizer memcheck, 2 ranks' 55 mpirun -n 2 compute-sanitizer --tool memcheck \
@@ -382,28 +396,44 @@ for_hopper() {
     [ "$capability" != 9.0 ] || echo "$1"
 }
 
-# Rates are medians of 20 launches after 3, by CUDA events. Operations: 4 D forward and 10 D
-# backward per live pair and head, of which a causal mask has half. Tensors are several times the
-# second cache, of which nothing is flushed: passes of a model follow each other like that.
+declare -A least_rate=([forward,dense]=330 [forward,causal]=300 [backward,dense]=280)
+
+# rate_figures ISA PATTERN...: of both passes, from the last check's log; ISA: ", " and its name.
+rate_figures() {
+    local direction pattern
+    for pattern in "${@:2}"; do
+        for direction in forward backward; do
+            figure "TFLOP/s $direction$1, $pattern" "$(rate "$log" "$pattern" "tflops_$direction")" \
+                "$(for_hopper "${least_rate[$direction,$pattern]-}")"
+        done
+    done
+}
+
+# rates_of SECONDS [ISA]: sets `dense`. Rates are medians of 20 launches after 3, by CUDA events.
+# Operations: 4 D forward and 10 D backward per live pair and head, of which a causal mask has half.
+# Tensors are several times the second cache, of which nothing is flushed: passes of a model follow
+# each other like that.
+rates_of() {
+    local isa=${2:-} of=${2:+ of $2}
+    local bench_isa=("$bench" --json ${isa:+"--$isa"})
+    watch_clocks "${isa:-rates}" check "rates$of at 16,384 tokens" "$1" "${bench_isa[@]}" 16384 16 128 \
+        dense causal
+    dense=$(rate "$log" dense tflops_forward)
+    rate_figures "${isa:+, $isa}" dense causal
+    figure "share of thread blocks held${isa:+, $isa}" "${dense:+$(blocks_held "$log")}" "$(for_hopper 1)"
+    check "rates$of at 131,072 tokens" "$1" "${bench_isa[@]}" 131072 16 128 "${sparse[@]}"
+    rate_figures "${isa:+, $isa}" "${sparse[@]}"
+}
+
 check_rates() {
     local dense pattern least
-    watch_clocks rates check 'rates at 16,384 tokens' 60 "$bench" --json 16384 16 128 dense causal
-    dense=$(rate "$log" dense tflops_forward)
-    figure 'TFLOP/s forward, dense' "$dense" "$(for_hopper 330)"
-    figure 'TFLOP/s forward, causal' "$(rate "$log" causal tflops_forward)" "$(for_hopper 300)"
-    figure 'TFLOP/s backward, dense' "$(rate "$log" dense tflops_backward)" "$(for_hopper 280)"
-    figure 'TFLOP/s backward, causal' "$(rate "$log" causal tflops_backward)" ''
-    figure 'share of thread blocks held' "${dense:+$(blocks_held "$log")}" "$(for_hopper 1)"
-
-    check 'rates at 131,072 tokens' 60 "$bench" --json 131072 16 128 "${sparse[@]}"
+    rates_of 60
     for pattern in "${sparse[@]}"; do
         least=0.85
         [ "$pattern" != dilated ] || least=0.9
         figure "live rate of $pattern over dense" \
             "$(ratio "$(rate "$log" "$pattern" tflops_forward)" "$dense")" "$least"
-        figure "TFLOP/s backward, $pattern" "$(rate "$log" "$pattern" tflops_backward)" ''
     done
-
     check_ring
 }
 
@@ -473,52 +503,26 @@ has_sm_90a() {
     return 1
 }
 
-# of_isa ISA: a job by these kernels, and what compute-sanitizer says of them.
+# of_isa ISA: a job by these kernels, what compute-sanitizer says of them, and rates.
 of_isa() {
-    local isa=$1 kind options
+    local isa=$1 dense
     both "job causal, $isa" 40 "$tool" run --config "$root/configs/causal.yaml" "${on_gpu[@]}" \
         --set "compute.isa=$isa" --set shape.dtype=bf16 --set shape.head_dim=128
-    for kind in memcheck racecheck synccheck; do
-        options=(--tool "$kind" --error-exitcode 9)
-        [ "$kind" != memcheck ] || options+=(--report-api-errors no)
-        check "compute-sanitizer $kind, $isa" 30 compute-sanitizer "${options[@]}" \
-            "$bench" --once "--$isa" 1000 2 128 dense causal window blocks dilated
-    done
+    sanitize_bench "$isa" "--$isa"
+    rates_of 30 "$isa"
 }
 
 # Where auto takes sm_90a: whether its own kernels are right, and those backward that it does not
 # take, on the contract with dims that launch them. Other stages have its jobs, races and rates; here
 # are those of the instruction sets that no job takes there unasked.
 check_sm_90a() {
-    local dense pattern
     has_sm_90a 'compute.isa: sm_90a' || return
     check 'contract, sm_90a' 100 "$tests_dir/sparse/test_kernel_contract_device_sm90a" --verbose \
         --timeout 90 -j4
     check 'order, sm_90a' 50 "$tests_dir/sparse/test_kernel_order_device_sm90a" --verbose \
         --timeout 45 -j4 --filter 'kernel/@(repeated*|ends*|steps*)'
     of_isa sm_90a_backward
-    watch_clocks sm_90a_backward check 'rates of sm_90a_backward at 16,384 tokens' 30 "$bench" \
-        --json --sm_90a_backward 16384 16 128 dense causal
-    figure 'TFLOP/s backward, sm_90a_backward, dense' "$(rate "$log" dense tflops_backward)" 280
-    figure 'TFLOP/s backward, sm_90a_backward, causal' "$(rate "$log" causal tflops_backward)" ''
-    check 'rates of sm_90a_backward at 131,072 tokens' 30 "$bench" --json --sm_90a_backward 131072 \
-        16 128 "${sparse[@]}"
-    for pattern in "${sparse[@]}"; do
-        figure "TFLOP/s backward, sm_90a_backward, $pattern" \
-            "$(rate "$log" "$pattern" tflops_backward)" ''
-    done
     of_isa sm_80
-    watch_clocks sm_80 check 'rates of sm_80 at 16,384 tokens' 30 "$bench" --json --sm_80 \
-        16384 16 128 dense causal
-    dense=$(rate "$log" dense tflops_forward)
-    figure 'TFLOP/s forward, sm_80, dense' "$dense" 330
-    figure 'TFLOP/s forward, sm_80, causal' "$(rate "$log" causal tflops_forward)" 300
-    figure 'share of thread blocks held, sm_80' "${dense:+$(blocks_held "$log")}" 1
-    check 'rates of sm_80 at 131,072 tokens' 30 "$bench" --json --sm_80 131072 16 128 \
-        "${sparse[@]}"
-    for pattern in "${sparse[@]}"; do
-        figure "TFLOP/s forward, sm_80, $pattern" "$(rate "$log" "$pattern" tflops_forward)" ''
-    done
 }
 
 # numbers FILE KEY: of a JSON report, in their order.

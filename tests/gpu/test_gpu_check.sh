@@ -373,7 +373,7 @@ grep -q 'beside PyTorch, dense.*--budget [12]\?[0-9] ' "$work/build/report/repor
     fail "a budget beyond what time is left"
 run 1 --build "$work/build" --no-build --only rates
 verdict 'TFLOP/s forward, dense' 'passed | 400 | 330'
-count_rows 20
+count_rows 25
 fake build/tests/sparse/cuda_bench "$(point dense 310 290) $(point causal 301 1)"
 run 1 --build "$work/build" --keep --only rates,kernels
 verdict 'TFLOP/s forward, dense' 'FAILED | 310 | 330'
@@ -386,11 +386,11 @@ played_capability=8.0 run 1 --build "$work/build" --no-build --keep --only rates
 verdict 'TFLOP/s forward, dense' 'passed | 310 | '
 verdict 'live rate of global over dense' 'absent |  | 0.85'
 verdict 'contract on the device' passed
-count_rows 27
+count_rows 32
 [ "$(find "$work/build/report" -type f | wc -l)" -le 7 ] || fail "more than a handful of files"
 # Rows are those of the build folder: a report goes where it is asked for, with all of them.
 run 1 --build "$work/build" --keep --only kernels --out "$work/elsewhere"
-[ "$(grep -c '"verdict"' "$work/elsewhere/report.json")" -eq 27 ] || fail "rows were lost"
+[ "$(grep -c '"verdict"' "$work/elsewhere/report.json")" -eq 32 ] || fail "rows were lost"
 grep -q 'configure' "$work/build/report/report.md" && fail "built, though not asked to"
 # They are found where a report was brought from a machine that is gone, too. Where nothing is built
 # on the new one, that is all that is said, and rows stay as they are.
