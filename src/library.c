@@ -1,6 +1,7 @@
 #include "library.h"
 
 #include <dlfcn.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -31,4 +32,15 @@ bool ra_library_find(void *library, const char *name, void *function_out)
     void *const found = dlsym(library, name);
     memcpy(function_out, &found, sizeof(found));
     return found != NULL;
+}
+
+bool ra_library_find_all(void *library, const char *soname, const ra_library_symbol *symbols,
+                         size_t count, char *why, size_t bytes)
+{
+    for (size_t i = 0; i < count; i++)
+        if (!ra_library_find(library, symbols[i].name, symbols[i].function_out)) {
+            snprintf(why, bytes, "this machine's %s has no %s", soname, symbols[i].name);
+            return false;
+        }
+    return true;
 }

@@ -16,4 +16,15 @@ bool ra_library_has_room(int64_t mib, int64_t written_mib);
     @return whether it is there */
 bool ra_library_find(void *library, const char *name, void *function_out);
 
+/** A function that is wanted, and where it goes: a pointer to a pointer to a function. */
+typedef struct ra_library_symbol {
+    const char *name;
+    void *function_out;
+} ra_library_symbol;
+
+/** All of them, in order. @param why  if one is not there: "this machine's SONAME has no NAME"
+    @return whether all are there */
+bool ra_library_find_all(void *library, const char *soname, const ra_library_symbol *symbols,
+                         size_t count, char *why, size_t bytes);
+
 #endif

@@ -18,29 +18,21 @@ static char why[240];
 static int version;
 static pthread_once_t looked_for = PTHREAD_ONCE_INIT;
 
-static bool find(void *handle, const char *name, void *function_out)
-{
-    bool const found = ra_library_find(handle, name, function_out);
-    if (!found)
-        snprintf(why, sizeof(why), "this machine's libnccl.so.2 has no %s", name);
-    return found;
-}
-
-static bool find_all(void *handle)
-{
-    return find(handle, "ncclGetVersion", &library.get_version) &&
-           find(handle, "ncclGetUniqueId", &library.get_unique_id) &&
-           find(handle, "ncclCommInitRankConfig", &library.init_rank) &&
-           find(handle, "ncclCommGetAsyncError", &library.get_async_error) &&
-           find(handle, "ncclCommFinalize", &library.finalize) &&
-           find(handle, "ncclCommDestroy", &library.destroy) &&
-           find(handle, "ncclCommAbort", &library.abort) &&
-           find(handle, "ncclGroupStart", &library.group_start) &&
-           find(handle, "ncclGroupEnd", &library.group_end) &&
-           find(handle, "ncclSend", &library.send) && find(handle, "ncclRecv", &library.recv) &&
-           find(handle, "ncclGetErrorString", &library.error_string) &&
-           find(handle, "ncclGetLastError", &library.last_error);
-}
+static const ra_library_symbol symbols[] = {
+    {"ncclGetVersion", &library.get_version},
+    {"ncclGetUniqueId", &library.get_unique_id},
+    {"ncclCommInitRankConfig", &library.init_rank},
+    {"ncclCommGetAsyncError", &library.get_async_error},
+    {"ncclCommFinalize", &library.finalize},
+    {"ncclCommDestroy", &library.destroy},
+    {"ncclCommAbort", &library.abort},
+    {"ncclGroupStart", &library.group_start},
+    {"ncclGroupEnd", &library.group_end},
+    {"ncclSend", &library.send},
+    {"ncclRecv", &library.recv},
+    {"ncclGetErrorString", &library.error_string},
+    {"ncclGetLastError", &library.last_error},
+};
 
 /* What can be done without: mem_alloc is found last, so that it says whether all is there. */
 static void find_memory(void *handle)
@@ -76,7 +68,8 @@ static void look(void)
                  "its folder into LD_LIBRARY_PATH");
         return;
     }
-    if (!find_all(handle))
+    if (!ra_library_find_all(handle, "libnccl.so.2", symbols, sizeof(symbols) / sizeof(symbols[0]),
+                             why, sizeof(why)))
         return;
     if (library.get_version(&version) == ncclSuccess && version >= VERSION_MIN)
         find_memory(handle);

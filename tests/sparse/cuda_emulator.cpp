@@ -19,15 +19,20 @@ template <class Pass, class Args> static void run_pass(const void *f, char *shar
     Pass::all(*(const Args *)f, shared);
 }
 
-/* The instance for a head_dim, of those up to DIM_MOST. */
-template <template <int> class Pass, int DIM_MOST = 256, class Args>
+static constexpr bool has_any_dim(int32_t)
+{
+    return true;
+}
+
+/* The instance for a head_dim. */
+template <template <int> class Pass, bool (*HAS)(int32_t) = has_any_dim, class Args>
 static kernel kernel_of(const Args *f, int64_t tasks)
 {
     kernel k = {NULL, f, {}, tasks, f->yields};
     switch (ra_cuda_dim_of(f->dim)) {
 #define RA_INSTANCE(DIM)                                                                           \
     case DIM:                                                                                      \
-        if constexpr (DIM <= DIM_MOST) {                                                           \
+        if constexpr (HAS(DIM)) {                                                                  \
             k.run = run_pass<Pass<DIM>, Args>;                                                     \
             k.tile = Pass<DIM>::TILE;                                                              \
         }                                                                                          \
@@ -49,36 +54,9 @@ template <int DIM> using keys_f16 = keys_pass<backward_keys_16<element_f16, DIM>
 template <int DIM> using keys_bf16 = keys_pass<backward_keys_16<element_bf16, DIM>>;
 template <int DIM> using single_bf16 = keys_pass<backward_single_16<element_bf16, DIM>>;
 
-/* By warpgroups, for the head_dims that they have. */
-template <class Element> static kernel warpgroup_kernel_of(const ra_cuda_forward *f)
-{
-    kernel k = {NULL, f, {}, f->tasks + f->cuts.tasks, f->yields};
-    switch (ra_cuda_dim_of(f->dim)) {
-#define RA_INSTANCE(DIM)                                                                           \
-    case DIM:                                                                                      \
-        k.run = run_pass<forward_wgmma<Element, DIM>, ra_cuda_forward>;                            \
-        k.tile = forward_wgmma<Element, DIM>::TILE;                                                \
-        break;
-        RA_CUDA_WARPGROUP_DIMS(RA_INSTANCE)
-#undef RA_INSTANCE
-    }
-    return k;
-}
-
-static kernel warpgroup_kernel_of(const ra_cuda_backward *f)
-{
-    kernel k = {NULL, f, {}, f->k_tasks, f->yields};
-    switch (ra_cuda_dim_of(f->dim)) {
-#define RA_INSTANCE(DIM)                                                                           \
-    case DIM:                                                                                      \
-        k.run = run_pass<keys_pass<backward_single_wgmma<element_bf16, DIM>>, ra_cuda_backward>;   \
-        k.tile = backward_single_wgmma<element_bf16, DIM>::TILE;                                   \
-        break;
-        RA_CUDA_WARPGROUP_DIMS(RA_INSTANCE)
-#undef RA_INSTANCE
-    }
-    return k;
-}
+template <int DIM> using wgmma_f16 = forward_wgmma<element_f16, DIM>;
+template <int DIM> using wgmma_bf16 = forward_wgmma<element_bf16, DIM>;
+template <int DIM> using single_wgmma = keys_pass<backward_single_wgmma<element_bf16, DIM>>;
 
 /* ---- parts of tasks ---- */
 
@@ -178,11 +156,13 @@ using namespace emulated;
 void cuda_emulate_forward(const ra_cuda_forward *f, int blocks, uint64_t seed,
                           cuda_emulation *stats)
 {
-    launch(f->warpgroups          ? (f->q.dtype == RA_F16 ? warpgroup_kernel_of<element_f16>(f)
-                                                          : warpgroup_kernel_of<element_bf16>(f))
-           : f->q.dtype == RA_F32 ? kernel_of<forward_f32>(f, f->tasks)
-           : f->q.dtype == RA_F16 ? kernel_of<forward_f16>(f, f->tasks)
-                                  : kernel_of<forward_bf16>(f, f->tasks),
+    int64_t const whole = f->tasks, all = f->tasks + f->cuts.tasks;
+    launch(f->warpgroups
+               ? (f->q.dtype == RA_F16 ? kernel_of<wgmma_f16, ra_cuda_is_warpgroup_dim>(f, all)
+                                       : kernel_of<wgmma_bf16, ra_cuda_is_warpgroup_dim>(f, all))
+           : f->q.dtype == RA_F32 ? kernel_of<forward_f32>(f, whole)
+           : f->q.dtype == RA_F16 ? kernel_of<forward_f16>(f, whole)
+                                  : kernel_of<forward_bf16>(f, whole),
            blocks, seed, stats);
 }
 
@@ -190,11 +170,12 @@ void cuda_emulate_backward(const ra_cuda_backward *f, int blocks, uint64_t seed,
                            cuda_emulation *stats)
 {
     if (f->warpgroups) {
-        launch(warpgroup_kernel_of(f), blocks, seed, stats);
+        launch(kernel_of<single_wgmma, ra_cuda_is_warpgroup_dim>(f, f->k_tasks), blocks, seed,
+               stats);
         return;
     }
     if (f->single) {
-        launch(kernel_of<single_bf16, RA_CUDA_SINGLE_DIM_MOST>(f, f->k_tasks), blocks, seed, stats);
+        launch(kernel_of<single_bf16, ra_cuda_is_single_dim>(f, f->k_tasks), blocks, seed, stats);
         return;
     }
     launch(f->q.dtype == RA_F32   ? kernel_of<keys_f32>(f, f->k_tasks)

@@ -10,9 +10,8 @@
 #include <string.h>
 
 enum { ATTENTION_KINDS = 3, DTYPES = 3, DIMS = 6, LINEAR_DIMS = 3, ARCHITECTURES = 2 };
-/* By warpgroups, for one architecture: forward in two dtypes, backward in one. */
-#define ONE(DIM) +1
-enum { WARPGROUP_KERNELS = 3 * (0 RA_CUDA_WARPGROUP_DIMS(ONE)) };
+/* By warpgroups, for one architecture and two dims: forward in two dtypes, backward in one. */
+enum { WARPGROUP_KERNELS = 3 * 2 };
 #define COUNTED(DIM) +(DIM <= RA_CUDA_SINGLE_DIM_MOST)
 enum { SINGLE_KERNELS = 0 RA_CUDA_DIMS(COUNTED) };
 /* Kernels for rows: two that copy, one that adds, and those that round and sum, by dtype. */

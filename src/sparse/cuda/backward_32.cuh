@@ -31,17 +31,6 @@ template <int DIM> struct backward_32 {
     static_assert(sizeof(tiles) + RA_CUDA_KEYS_HEAD_BYTES + RA_CUDA_LIST_BYTES == TILE.shared_bytes,
                   "as the table has it");
 
-    static LANE_CODE void copy_rows(const char *data, int64_t row_stride, int64_t begin,
-                                    int64_t stride, int count, int dim, float (*to)[PITCH])
-    {
-        for (int i = thread_index(); i < KEYS * DIM; i += THREADS) {
-            int const r = i / DIM, d = i % DIM;
-            to[r][d] = r < count && d < dim
-                           ? element_f32::load(data, (begin + stride * r) * row_stride + d)
-                           : 0;
-        }
-    }
-
     static LANE_CODE void copy_row_numbers(const float *lse, const float *delta, int64_t begin,
                                            int64_t stride, int count, tiles &t)
     {
@@ -101,18 +90,19 @@ template <int DIM> struct backward_queries_32 : backward_32<DIM> {
             acc[j] = rest[j] = 0;
         if (thread_index() == 0)
             ra_key_cursor_begin(&tile, run_end, f.map.runs, &c);
-        base::copy_rows(block.q, f.q.row_stride, tile.q_begin, tile.q_stride, tile.q_count, f.dim,
-                        t.query);
-        base::copy_rows(block.dout, f.dout.row_stride, tile.q_begin, tile.q_stride, tile.q_count,
-                        f.dim, t.dout);
+        copy_floats<base::THREADS>(block.q, f.q.row_stride, tile.q_begin, tile.q_stride,
+                                   tile.q_count, f.dim, t.query);
+        copy_floats<base::THREADS>(block.dout, f.dout.row_stride, tile.q_begin, tile.q_stride,
+                                   tile.q_count, f.dim, t.dout);
         base::copy_row_numbers(block.lse, block.delta, tile.q_begin, tile.q_stride, tile.q_count,
                                t);
         block_barrier(); /* the cursor is set */
         while (!ra_key_cursor_is_over(&c)) {
             int64_t const begin = ra_key_cursor_row(&c, c.b);
-            base::copy_rows(block.k, f.k.row_stride, begin, c.k_stride, c.end - c.b, f.dim, t.key);
-            base::copy_rows(block.v, f.v.row_stride, begin, c.k_stride, c.end - c.b, f.dim,
-                            t.value);
+            copy_floats<base::THREADS>(block.k, f.k.row_stride, begin, c.k_stride, c.end - c.b,
+                                       f.dim, t.key);
+            copy_floats<base::THREADS>(block.v, f.v.row_stride, begin, c.k_stride, c.end - c.b,
+                                       f.dim, t.value);
             block_barrier(); /* queries, keys and values are there */
 #pragma unroll 1
             for (int k = q; k < base::KEYS; k += base::SHARE)
@@ -167,8 +157,10 @@ template <int DIM> struct backward_keys_32 : backward_32<DIM> {
         tiles &t = *(tiles *)shared;
         const char *const k = head_data(f.k, element_f32::bytes, task.batch, task.kv_head);
         const char *const v = head_data(f.v, element_f32::bytes, task.batch, task.kv_head);
-        base::copy_rows(k, f.k.row_stride, keys.row, keys.stride, keys.count, f.dim, t.key);
-        base::copy_rows(v, f.v.row_stride, keys.row, keys.stride, keys.count, f.dim, t.value);
+        copy_floats<base::THREADS>(k, f.k.row_stride, keys.row, keys.stride, keys.count, f.dim,
+                                   t.key);
+        copy_floats<base::THREADS>(v, f.v.row_stride, keys.row, keys.stride, keys.count, f.dim,
+                                   t.value);
     }
 
     static LANE_CODE void copy_step(const ra_cuda_backward &f, const ra_cuda_key_task &task,
@@ -179,8 +171,8 @@ template <int DIM> struct backward_keys_32 : backward_32<DIM> {
         int64_t const row = ra_query_cursor_row(&c, c.a);
         int64_t const at = task.batch * f.lse_batch_stride + (int64_t)c.head * f.map.q_rows;
         int const count = c.q_count - c.a;
-        base::copy_rows(q, f.q.row_stride, row, c.q_stride, count, f.dim, t.query);
-        base::copy_rows(dout, f.dout.row_stride, row, c.q_stride, count, f.dim, t.dout);
+        copy_floats<base::THREADS>(q, f.q.row_stride, row, c.q_stride, count, f.dim, t.query);
+        copy_floats<base::THREADS>(dout, f.dout.row_stride, row, c.q_stride, count, f.dim, t.dout);
         base::copy_row_numbers(f.lse + at, f.delta + at, row, c.q_stride, count, t);
     }
 

@@ -84,6 +84,12 @@ RA_HD ra_cuda_tile ra_cuda_keys_of(ra_dtype dtype, int32_t head_dim)
 
 /* `single` is compiled for bfloat16 and dims whose sums of dk and dv fit registers together. */
 enum { RA_CUDA_SINGLE_DIM_MOST = 128 };
+
+RA_HD bool ra_cuda_is_single_dim(int32_t head_dim)
+{
+    return head_dim <= RA_CUDA_SINGLE_DIM_MOST;
+}
+
 /* Warps of it that share keys. */
 enum { RA_CUDA_SINGLE_ACROSS = 2 };
 
@@ -101,7 +107,7 @@ RA_HD ra_cuda_tile ra_cuda_single_of(int32_t head_dim)
 /* Whether `single` runs on a GPU with so much shared memory per thread block. */
 RA_HD bool ra_cuda_has_single(ra_dtype dtype, int32_t head_dim, int64_t shared_bytes)
 {
-    return dtype == RA_BF16 && head_dim <= RA_CUDA_SINGLE_DIM_MOST &&
+    return dtype == RA_BF16 && ra_cuda_is_single_dim(head_dim) &&
            ra_cuda_single_of(head_dim).shared_bytes <= shared_bytes;
 }
 

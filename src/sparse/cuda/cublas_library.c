@@ -17,24 +17,15 @@ static ra_cublas library;
 static char why[240];
 static pthread_once_t looked_for = PTHREAD_ONCE_INIT;
 
-static bool find(void *handle, const char *name, void *function_out)
-{
-    bool const found = ra_library_find(handle, name, function_out);
-    if (!found)
-        snprintf(why, sizeof(why), "this machine's libcublas.so has no %s", name);
-    return found;
-}
-
-static bool find_all(void *handle)
-{
-    return find(handle, "cublasGetProperty", &library.get_property) &&
-           find(handle, "cublasCreate_v2", &library.create) &&
-           find(handle, "cublasDestroy_v2", &library.destroy) &&
-           find(handle, "cublasSetStream_v2", &library.set_stream) &&
-           find(handle, "cublasSetWorkspace_v2", &library.set_workspace) &&
-           find(handle, "cublasGemmStridedBatchedEx", &library.multiply) &&
-           find(handle, "cublasGetStatusString", &library.error_string);
-}
+static const ra_library_symbol symbols[] = {
+    {"cublasGetProperty", &library.get_property},
+    {"cublasCreate_v2", &library.create},
+    {"cublasDestroy_v2", &library.destroy},
+    {"cublasSetStream_v2", &library.set_stream},
+    {"cublasSetWorkspace_v2", &library.set_workspace},
+    {"cublasGemmStridedBatchedEx", &library.multiply},
+    {"cublasGetStatusString", &library.error_string},
+};
 
 /*
  * On the loader's path, first the build's version, then others, whose calls and constants are the
@@ -61,7 +52,8 @@ static void look(void)
                  "into LD_LIBRARY_PATH");
         return;
     }
-    if (!find_all(handle))
+    if (!ra_library_find_all(handle, "libcublas.so", symbols, sizeof(symbols) / sizeof(symbols[0]),
+                             why, sizeof(why)))
         return;
     if (library.get_property(MAJOR_VERSION, &major) != CUBLAS_STATUS_SUCCESS || major < MAJOR_MIN)
         snprintf(why, sizeof(why),

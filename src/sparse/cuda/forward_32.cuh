@@ -32,18 +32,6 @@ template <int DIM> struct forward_32 {
         float acc[OWN_DIMS], top, sum; /* sum: of this thread's keys */
     };
 
-    static LANE_CODE void copy_rows(const char *data, int64_t row_stride, int64_t begin,
-                                    int64_t stride, int count, int rows, int dim,
-                                    float (*to)[PITCH])
-    {
-        for (int i = thread_index(); i < rows * DIM; i += THREADS) {
-            int const r = i / DIM, d = i % DIM;
-            to[r][d] = r < count && d < dim
-                           ? element_f32::load(data, (begin + stride * r) * row_stride + d)
-                           : 0;
-        }
-    }
-
     static LANE_CODE void load_sums(const ra_cuda_forward &f, const forward_head &h,
                                     const ra_tile &tile, sums &s)
     {
@@ -158,14 +146,15 @@ template <int DIM> struct forward_32 {
         sums s;
         if (thread_index() == 0)
             c = block.work.cursor;
-        copy_rows(h.q, f.q.row_stride, tile.q_begin, tile.q_stride, tile.q_count, ROWS, f.dim,
-                  t.query);
+        copy_floats<THREADS>(h.q, f.q.row_stride, tile.q_begin, tile.q_stride, tile.q_count, f.dim,
+                             t.query);
         load_sums(f, h, tile, s);
         block_barrier(); /* the cursor is set */
         while (!ra_key_cursor_is_over(&c)) {
             int64_t const begin = ra_key_cursor_row(&c, c.b);
-            copy_rows(h.k, f.k.row_stride, begin, c.k_stride, c.end - c.b, KEYS, f.dim, t.key);
-            copy_rows(h.v, f.v.row_stride, begin, c.k_stride, c.end - c.b, KEYS, f.dim, t.value);
+            copy_floats<THREADS>(h.k, f.k.row_stride, begin, c.k_stride, c.end - c.b, f.dim, t.key);
+            copy_floats<THREADS>(h.v, f.v.row_stride, begin, c.k_stride, c.end - c.b, f.dim,
+                                 t.value);
             block_barrier(); /* queries, keys and values are there */
             soften(c, f.factor, f.dim, t, s);
             block_barrier(); /* weights are there */

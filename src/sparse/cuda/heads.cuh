@@ -15,6 +15,20 @@ LANE_CODE char *head_data(const ra_view &view, int element_bytes, int64_t batch,
            (batch * view.batch_stride + head * view.head_stride) * element_bytes;
 }
 
+/* Rows of float32 that lie a stride apart, to shared memory; rows and dims that are not there
+   become 0. A row there has one float more than the pass has dims. */
+template <int THREADS, int ROWS, int PITCH>
+LANE_CODE void copy_floats(const char *data, int64_t row_stride, int64_t begin, int64_t stride,
+                           int count, int dim, float (&to)[ROWS][PITCH])
+{
+    constexpr int DIM = PITCH - 1;
+    for (int i = thread_index(); i < ROWS * DIM; i += THREADS) {
+        int const r = i / DIM, d = i % DIM;
+        int64_t const at = (begin + stride * r) * row_stride + d;
+        to[r][d] = r < count && d < dim ? ((const float *)data)[at] : 0;
+    }
+}
+
 LANE_CODE bool layer_has(const ra_tile_layer &layer, int32_t head)
 {
     int32_t const at = head - layer.heads.begin, stride = layer.heads.stride;

@@ -38,14 +38,20 @@ static cudaError_t launch_kernel(void (*kernel)(Args), const ra_cuda_tile &tile,
     return cudaGetLastError();
 }
 
-/* Launch the instance for the head_dim, at most DIM_MOST. */
-template <template <int> class Pass, int DIM_MOST = 256, class Args>
+/* Which instances there are of a pass. */
+static constexpr bool has_any_dim(int32_t)
+{
+    return true;
+}
+
+/* Launch the instance for the head_dim. */
+template <template <int> class Pass, bool (*HAS)(int32_t) = has_any_dim, class Args>
 static cudaError_t launch(const Args &args, int64_t tasks, ra_cuda_grid *grid)
 {
     switch (ra_cuda_dim_of(args.dim)) {
 #define RA_LAUNCH(DIM)                                                                             \
     case DIM:                                                                                      \
-        if constexpr (DIM <= DIM_MOST)                                                             \
+        if constexpr (HAS(DIM))                                                                    \
             return launch_kernel(attention_kernel<Pass<DIM>, Args>, Pass<DIM>::TILE, args, tasks,  \
                                  grid);                                                            \
         break;

@@ -80,9 +80,15 @@ static int64_t tasks_most(const ra_tilemap *map)
     return ra_max_i64(map->chunk_count, ra_div_ceil(map->k_rows, KEY_ROWS_LEAST) + 1);
 }
 
+/* Of scores, whose exponentials are powers of two. */
+static float factor_of(const ra_kernel_shape *shape)
+{
+    return (float)((double)shape->scale * 1.44269504088896340736);
+}
+
 ra_status ra_cuda_step_check(const ra_kernel_shape *shape, const ra_tilemap *map, ra_dtype dtype)
 {
-    float const factor = (float)((double)shape->scale * 1.44269504088896340736);
+    float const factor = factor_of(shape);
     ra_status status = ra_kernel_validate_heads("cuda", shape);
     if (status == RA_OK)
         status = ra_kernel_validate_map("cuda", map, ra_cuda_tile_of(dtype, shape->dim).q_rows);
@@ -315,7 +321,7 @@ ra_cuda_forward ra_cuda_forward_args(const ra_forward_step *step, const void *ma
                              .q_heads = shape->q_heads,
                              .q_head_begin = shape->q_head_begin,
                              .dim = shape->dim,
-                             .factor = (float)((double)shape->scale * 1.44269504088896340736),
+                             .factor = factor_of(shape),
                              .slack = step->delta != NULL ? 0 : TOP_SLACK,
                              .step = step->pair.step,
                              .first = step->first,
@@ -393,7 +399,7 @@ ra_cuda_backward ra_cuda_backward_args(const ra_backward_step *step, const void 
                               .q_head_begin = shape->q_head_begin,
                               .dim = shape->dim,
                               .scale = shape->scale,
-                              .factor = (float)((double)shape->scale * 1.44269504088896340736),
+                              .factor = factor_of(shape),
                               .ascending = is_ascending(step->map),
                               .ends_only = ends_only,
                               .yields = may_yield(step->yields, ra_max_i64(q_tasks, k_tasks)),

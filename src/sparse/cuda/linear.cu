@@ -1,6 +1,7 @@
 #include "sparse/cuda/linear_launch.h"
 
 #include "sparse/cuda/lanes.cuh"
+#include "sparse/cuda/launch_rows.cuh"
 #include "sparse/cuda/launch_shared.cuh"
 
 #include "sparse/cuda/linear_backward.cuh"
@@ -57,6 +58,5 @@ extern "C" cudaError_t ra_cuda_linear_launch(ra_cuda_linear_work work, const ra_
 extern "C" cudaError_t ra_cuda_segments_launch(const ra_cuda_segments *f, int blocks,
                                                cudaStream_t stream)
 {
-    segments_kernel<<<blocks, RA_CUDA_LINEAR_FLAT_THREADS, 0, stream>>>(*f);
-    return cudaGetLastError();
+    return enqueue(segments_kernel, *f, blocks, RA_CUDA_LINEAR_FLAT_THREADS, stream);
 }

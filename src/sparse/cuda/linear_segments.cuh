@@ -4,9 +4,9 @@
 
 #include "sparse/cuda/linear_args.h"
 
-LANE_CODE float segments_total(const ra_cuda_segments &f, const float *at)
+/* `sum` and every segment's. */
+LANE_CODE float segments_total(const ra_cuda_segments &f, float sum, const float *at)
 {
-    float sum = 0;
     for (int32_t x = 0; x < f.segments; ++x)
         sum += at[x * f.floats];
     return sum;
@@ -33,12 +33,10 @@ LANE_CODE void segments_all(const ra_cuda_segments &f)
         float *const at = f.states + lane * f.segments * f.floats + (i - lane * f.floats);
         float const before = f.before != NULL ? f.before[i] : 0;
         if (f.totals != NULL) {
-            f.totals[i] = segments_total(f, at);
+            f.totals[i] = segments_total(f, 0, at);
         } else if (f.reach == RA_LINEAR_ALL) {
-            float sum = before;
-            for (int32_t x = 0; x < f.segments; ++x)
-                sum += at[x * f.floats];
-            sum += f.after != NULL ? f.after[i] : 0;
+            float const after = f.after != NULL ? f.after[i] : 0;
+            float const sum = segments_total(f, before, at) + after;
             for (int32_t x = 0; x < f.segments; ++x)
                 at[x * f.floats] = sum;
         } else {

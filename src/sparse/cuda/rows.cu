@@ -1,6 +1,7 @@
 #include "sparse/cuda/rows_launch.h"
 
 #include "sparse/cuda/lanes.cuh"
+#include "sparse/cuda/launch_rows.cuh"
 
 #include "sparse/cuda/rows.cuh"
 
@@ -18,45 +19,22 @@ __global__ void __launch_bounds__(RA_CUDA_ROW_THREADS)
     delta_all<Element>(d);
 }
 
-template <class Move>
-static cudaError_t launch(const ra_cuda_rows &r, int blocks, cudaStream_t stream)
-{
-    rows_kernel<Move><<<blocks, RA_CUDA_ROW_THREADS, 0, stream>>>(r);
-    return cudaGetLastError();
-}
-
-template <class Element>
-static cudaError_t launch_delta(const ra_cuda_delta &d, int blocks, cudaStream_t stream)
-{
-    delta_kernel<Element><<<blocks, RA_CUDA_ROW_THREADS, 0, stream>>>(d);
-    return cudaGetLastError();
-}
-
 extern "C" cudaError_t ra_cuda_rows_launch(const ra_cuda_rows *r, int blocks, cudaStream_t stream)
 {
-    if (r->move == RA_CUDA_ADD)
-        return launch<rows_add>(*r, blocks, stream);
-    if (r->move == RA_CUDA_COPY)
-        return r->to.dtype == RA_F32 ? launch<rows_copy<4>>(*r, blocks, stream)
-                                     : launch<rows_copy<2>>(*r, blocks, stream);
-    switch (r->to.dtype) {
-    case RA_F32:
-        return launch<rows_store<element_f32>>(*r, blocks, stream);
-    case RA_F16:
-        return launch<rows_store<element_f16>>(*r, blocks, stream);
-    default:
-        return launch<rows_store<element_bf16>>(*r, blocks, stream);
-    }
+    ra_dtype const dtype = r->to.dtype;
+    auto const kernel = r->move == RA_CUDA_ADD ? rows_kernel<rows_add>
+                        : r->move == RA_CUDA_COPY
+                            ? kernel_for(dtype, rows_kernel<rows_copy<4>>,
+                                         rows_kernel<rows_copy<2>>, rows_kernel<rows_copy<2>>)
+                            : kernel_for(dtype, rows_kernel<rows_store<element_f32>>,
+                                         rows_kernel<rows_store<element_f16>>,
+                                         rows_kernel<rows_store<element_bf16>>);
+    return enqueue(kernel, *r, blocks, RA_CUDA_ROW_THREADS, stream);
 }
 
 extern "C" cudaError_t ra_cuda_delta_launch(const ra_cuda_delta *d, int blocks, cudaStream_t stream)
 {
-    switch (d->out.dtype) {
-    case RA_F32:
-        return launch_delta<element_f32>(*d, blocks, stream);
-    case RA_F16:
-        return launch_delta<element_f16>(*d, blocks, stream);
-    default:
-        return launch_delta<element_bf16>(*d, blocks, stream);
-    }
+    auto const kernel = kernel_for(d->out.dtype, delta_kernel<element_f32>,
+                                   delta_kernel<element_f16>, delta_kernel<element_bf16>);
+    return enqueue(kernel, *d, blocks, RA_CUDA_ROW_THREADS, stream);
 }

@@ -6,5 +6,5 @@ template <int DIM> using single_bf16 = keys_pass<backward_single_16<element_bf16
 
 cudaError_t ra_cuda_single_bf16(const ra_cuda_backward *f, ra_cuda_grid *grid)
 {
-    return launch<single_bf16, RA_CUDA_SINGLE_DIM_MOST>(*f, f->k_tasks, grid);
+    return launch<single_bf16, ra_cuda_is_single_dim>(*f, f->k_tasks, grid);
 }

@@ -3,17 +3,9 @@
 
 #include "sparse/cuda/backward_single_wgmma.cuh"
 
+template <int DIM> using single_wgmma = keys_pass<backward_single_wgmma<element_bf16, DIM>>;
+
 cudaError_t ra_cuda_single_warpgroups(const ra_cuda_backward *f, ra_cuda_grid *grid)
 {
-    switch (ra_cuda_dim_of(f->dim)) {
-#define RA_LAUNCH(DIM)                                                                             \
-    case DIM: {                                                                                    \
-        typedef keys_pass<backward_single_wgmma<element_bf16, DIM>> pass;                          \
-        return launch_kernel(attention_kernel<pass, ra_cuda_backward>, pass::TILE, *f, f->k_tasks, \
-                             grid);                                                                \
-    }
-        RA_CUDA_WARPGROUP_DIMS(RA_LAUNCH)
-#undef RA_LAUNCH
-    }
-    return cudaErrorInvalidValue;
+    return launch<single_wgmma, ra_cuda_is_warpgroup_dim>(*f, f->k_tasks, grid);
 }

@@ -1,6 +1,7 @@
 #include "sparse/cuda/softmax_launch.h"
 
 #include "sparse/cuda/lanes.cuh"
+#include "sparse/cuda/launch_rows.cuh"
 
 #include "sparse/cuda/softmax.cuh"
 
@@ -33,34 +34,25 @@ __global__ void __launch_bounds__(RA_CUDA_SOFTMAX_THREADS, RA_CUDA_SOFTMAX_BLOCK
 extern "C" cudaError_t ra_cuda_softmax_launch(const ra_cuda_softmax *f, int blocks,
                                               cudaStream_t stream)
 {
-    softmax_kernel<<<blocks, RA_CUDA_SOFTMAX_THREADS, 0, stream>>>(*f);
-    return cudaGetLastError();
+    return enqueue(softmax_kernel, *f, blocks, RA_CUDA_SOFTMAX_THREADS, stream);
 }
 
 extern "C" cudaError_t ra_cuda_softgrad_launch(const ra_cuda_softgrad *f, int blocks,
                                                cudaStream_t stream)
 {
-    softgrad_kernel<<<blocks, RA_CUDA_SOFTMAX_THREADS, 0, stream>>>(*f);
-    return cudaGetLastError();
+    return enqueue(softgrad_kernel, *f, blocks, RA_CUDA_SOFTMAX_THREADS, stream);
 }
 
 extern "C" cudaError_t ra_cuda_outputs_launch(const ra_cuda_outputs *f, int blocks,
                                               cudaStream_t stream)
 {
-    if (f->out.dtype == RA_F32)
-        outputs_kernel<element_f32><<<blocks, RA_CUDA_SOFTMAX_THREADS, 0, stream>>>(*f);
-    else if (f->out.dtype == RA_F16)
-        outputs_kernel<element_f16><<<blocks, RA_CUDA_SOFTMAX_THREADS, 0, stream>>>(*f);
-    else
-        outputs_kernel<element_bf16><<<blocks, RA_CUDA_SOFTMAX_THREADS, 0, stream>>>(*f);
-    return cudaGetLastError();
+    auto const kernel = kernel_for(f->out.dtype, outputs_kernel<element_f32>,
+                                   outputs_kernel<element_f16>, outputs_kernel<element_bf16>);
+    return enqueue(kernel, *f, blocks, RA_CUDA_SOFTMAX_THREADS, stream);
 }
 
 extern "C" cudaError_t ra_cuda_widen_launch(const ra_cuda_widen *f, int blocks, cudaStream_t stream)
 {
-    if (f->from.dtype == RA_F16)
-        widen_kernel<element_f16><<<blocks, RA_CUDA_SOFTMAX_THREADS, 0, stream>>>(*f);
-    else
-        widen_kernel<element_bf16><<<blocks, RA_CUDA_SOFTMAX_THREADS, 0, stream>>>(*f);
-    return cudaGetLastError();
+    return enqueue(f->from.dtype == RA_F16 ? widen_kernel<element_f16> : widen_kernel<element_bf16>,
+                   *f, blocks, RA_CUDA_SOFTMAX_THREADS, stream);
 }

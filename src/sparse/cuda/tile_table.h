@@ -98,13 +98,15 @@ RA_HD ra_cuda_tile ra_cuda_tile_of(ra_dtype dtype, int32_t head_dim)
 
 /* What it is compiled for, in 16 bits: dims of whole panels (wgmma_layout.h), so few that a
    multiprocessor holds the tiles of ra_cuda_warpgroup_tile_of. */
-#define RA_CUDA_WARPGROUP_DIMS(X) X(64) X(128)
+RA_HD bool ra_cuda_is_warpgroup_dim(int32_t dim)
+{
+    return dim == 64 || dim == 128;
+}
 
 /* head_dims that such an instance holds and no smaller one does. */
 RA_HD bool ra_cuda_has_warpgroups(ra_dtype dtype, int32_t head_dim)
 {
-    int32_t const dim = ra_cuda_dim_of(head_dim);
-    return dtype != RA_F32 && (dim == 64 || dim == 128);
+    return dtype != RA_F32 && ra_cuda_is_warpgroup_dim(ra_cuda_dim_of(head_dim));
 }
 
 /* What is known of tiles and blocks of keys, and signals. Tiles begin behind it in shared memory:
