@@ -172,11 +172,13 @@ ra_status ra_backend_choose_there(const ra_config *config, int ranks, const ra_h
     bool const wants_cuda = config->backend == RA_BACKEND_CUDA;
     note_out[0] = '\0';
     *backend_out = RA_BACKEND_CPU;
-    if (!wants_cuda && (hardware == NULL || hardware->multiprocessors == 0))
+    bool const has_gpus = hardware != NULL && hardware->multiprocessors > 0;
+    if (!wants_cuda && !has_gpus && ra_backend_may_be_cpu(config))
         return RA_OK;
     const char *why = wants_cuda                    ? why_not_kernels(config, ranks, text)
                       : ra_config_wants_cpu(config) ? "the CPU was asked for"
-                                                    : why_not_there(config, ranks, hardware, text);
+                      : has_gpus                    ? why_not_there(config, ranks, hardware, text)
+                                                    : "no hardware with GPUs is described";
     if (why == NULL) {
         *backend_out = RA_BACKEND_CUDA;
         return RA_OK;

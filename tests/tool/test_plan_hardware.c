@@ -323,6 +323,8 @@ Test(plan_hardware, auto_is_the_gpus_that_are_described)
                     "plan --ranks 2 --hardware gpu.yaml --set comm.backend=nccl "
                     "--set ring.schedule=shared",
                     2, "comm.backend: nccl is for GPUs");
+    command_refused(&result, "plan --ranks 2 --set comm.backend=nccl", 2,
+                    "no hardware with GPUs is described");
     snprintf(line, sizeof(line), "\"$RINGATTN\" plan --quiet %s", with_cuda);
     command_shell(&result, line);
     if (result.code != 0) { /* this build has no kernels for GPUs */
