@@ -132,7 +132,8 @@ int64_t ra_slice_phases(const ra_slice *slice, ra_range q, ra_range k);
 bool ra_slice_restrict_loose(const ra_slice *slice, ra_range q, ra_range k, int64_t phase,
                              ra_local_slice *out);
 
-/** Least common multiple of two strides, at least 1 each; it must fit. */
+/** Greatest common divisor, and least common multiple, which must fit, of strides of at least 1. */
+int64_t ra_gcd_i64(int64_t a, int64_t b);
 int64_t ra_lcm_i64(int64_t a, int64_t b);
 
 /* ---- row sets ---------------------------------------------------------------------------------

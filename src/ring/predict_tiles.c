@@ -137,8 +137,7 @@ ra_status ra_strips_count(ra_strip_mapper *m)
                               all[end].residue == all[begin].residue;)
             ++end;
         for (int64_t i = end; i < count && !m->shared; ++i) {
-            int64_t const common = ra_lcm_i64(all[begin].stride, all[i].stride);
-            int64_t const gcd = all[begin].stride * all[i].stride / common;
+            int64_t const gcd = ra_gcd_i64(all[begin].stride, all[i].stride);
             m->shared = (all[begin].residue - all[i].residue) % gcd == 0;
         }
         ra_status const status = count_group(m, &all[begin], end - begin);

@@ -16,7 +16,7 @@ static bool hi_binds(int64_t hi)
     return hi < RA_BAND_NONE_HI;
 }
 
-static int64_t gcd_i64(int64_t a, int64_t b)
+int64_t ra_gcd_i64(int64_t a, int64_t b)
 {
     while (b != 0) {
         int64_t const rest = a % b;
@@ -31,7 +31,7 @@ int64_t ra_lcm_i64(int64_t a, int64_t b)
 {
     if (a == b || b == 1)
         return a;
-    return a == 1 ? b : a / gcd_i64(a, b) * b;
+    return a == 1 ? b : a / ra_gcd_i64(a, b) * b;
 }
 
 /* x with a * x == 1 (mod m), for gcd(a, m) == 1. Extended Euclid. */
@@ -73,7 +73,7 @@ bool ra_range_intersect(ra_range a, ra_range b, ra_range *out)
         return false;
     if (a.stride == 1 || b.stride == 1)
         return range_clip(b.stride == 1 ? a : b, first, last, out);
-    int64_t const g = gcd_i64(a.stride, b.stride);
+    int64_t const g = ra_gcd_i64(a.stride, b.stride);
     if ((b.begin - a.begin) % g != 0)
         return false;
     /* The common row nearest after a.begin: a.begin + a.stride * x with

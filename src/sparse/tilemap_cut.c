@@ -253,8 +253,7 @@ static ra_status cut_group(ra_map_builder *b, const piece *group, int64_t group_
 
 static bool progressions_meet(const piece *a, const piece *b)
 {
-    int64_t const gcd = a->s.q_stride * b->s.q_stride / ra_lcm_i64(a->s.q_stride, b->s.q_stride);
-    return (a->residue - b->residue) % gcd == 0;
+    return (a->residue - b->residue) % ra_gcd_i64(a->s.q_stride, b->s.q_stride) == 0;
 }
 
 static ra_status cut_chunk(ra_map_builder *b)

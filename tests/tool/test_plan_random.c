@@ -170,3 +170,22 @@ Test(plan_random, kept_maps_that_nobody_uses_give_way_to_a_limit)
              limit);
     json_decref(plan_point_of(2, line));
 }
+
+/* Pieces of two branches meet in rows that lie farther apart than 32 bits can say. */
+Test(plan_random, strides_of_branches_whose_product_passes_64_bits)
+{
+    static const char job[] =
+        "--set shape.seq=3439352 --set shape.heads=3 --set shape.head_dim=1 "
+        "--set shape.dtype=f32 --set compute.threads=1 --set memory.pool.mode=off "
+        "--set pattern.causal=true --set pattern.dilated.heads=grouped "
+        "--set 'pattern.dilated.segments=[3439352,1746734,1808810]' "
+        "--set 'pattern.dilated.rates=[477688,23431,20701]' --set ring.schedule=direct "
+        "--set ring.layout=contiguous --set ring.head_groups=1";
+    char line[1024];
+    snprintf(line, sizeof(line), "plan --ranks 4 %s", job);
+    json_decref(plan_point_of(0, line));
+    if (!command_has_mpi())
+        return;
+    snprintf(line, sizeof(line), "run --verify %s", job);
+    json_decref(plan_point_of(4, line));
+}
