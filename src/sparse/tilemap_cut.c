@@ -161,10 +161,12 @@ static void add_tile(ra_map_builder *b, const piece *group, const part *queries,
 }
 
 /* Skip a cut that is among the last ones: blocks of a few rows of blocks have equal begins and
-   ends. */
+   ends. With blocks of 16, a chunk of 256 queries has 17. Skipping more would make plans of single
+   groups take so little that a limit which they keep to refuses the one plan that groups are chosen
+   by. */
 static ra_status push_cut(ra_map_builder *b, int64_t at)
 {
-    enum { LOOK_BACK = 8 };
+    enum { LOOK_BACK = 24 };
     const int64_t *cuts = b->cuts.block.data;
     for (int64_t i = b->cuts.count; i > ra_max_i64(0, b->cuts.count - LOOK_BACK); --i)
         if (cuts[i - 1] == at)
