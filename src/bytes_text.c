@@ -13,7 +13,8 @@ const char *ra_bytes_text(int64_t amount, char text[32])
     }
     double scaled = (double)amount / 1024;
     size_t unit = 0;
-    while (scaled >= 1024 && unit + 1 < sizeof(units) / sizeof(units[0])) {
+    while (scaled >= 1023.95 /* printed as 1024.0 */ &&
+           unit + 1 < sizeof(units) / sizeof(units[0])) {
         scaled /= 1024;
         unit++;
     }

@@ -43,7 +43,6 @@ typedef struct ra_block_mask {
     int32_t q_blocks, k_blocks;
     int32_t layer_count;
     ra_block_mask_layer *layers;
-    int64_t bytes;
     ra_block block; /* category tilemap */
 } ra_block_mask;
 

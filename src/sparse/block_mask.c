@@ -11,14 +11,14 @@
 enum { LIST_PAIRS = 2 }; /* partial and full: two lists in each direction */
 
 /* INT64_MAX, which every pool refuses, on overflow. */
-static int64_t bytes_of(const ra_block_mask *mask)
+static size_t bytes_of(const ra_block_mask *mask)
 {
     int64_t const q = mask->q_blocks, k = mask->k_blocks;
     int64_t const numbers = 2 * LIST_PAIRS * q * k + LIST_PAIRS * (q + k);
     int64_t bytes = (int64_t)sizeof(ra_block_mask_layer) + numbers * (int64_t)sizeof(int32_t);
     if (__builtin_mul_overflow(bytes, mask->layer_count, &bytes))
         return INT64_MAX;
-    return bytes;
+    return (size_t)bytes;
 }
 
 /* Place the lists of one direction; returns the address behind them. */
@@ -34,11 +34,10 @@ static ra_status take_lists(const ra_pattern *pattern, ra_heads heads, ra_pool *
 {
     for (int32_t i = 0; i < pattern->layer_count; ++i)
         mask->layer_count += ra_heads_common(pattern->layers[i].heads, heads) > 0;
-    mask->bytes = bytes_of(mask);
     if (mask->layer_count == 0)
         return RA_OK;
     ra_status const status =
-        ra_pool_alloc(pool, RA_MEM_TILEMAP, (size_t)mask->bytes, NULL, &mask->block);
+        ra_pool_alloc(pool, RA_MEM_TILEMAP, bytes_of(mask), NULL, &mask->block);
     if (status != RA_OK)
         return status;
     mask->layers = mask->block.data;

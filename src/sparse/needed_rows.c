@@ -142,10 +142,8 @@ static bool all_marked(const marking *m)
     for (int64_t i = 0; i < whole; ++i)
         if (m->bits[i] != ~(uint64_t)0)
             return false;
-    for (int64_t i = whole * 64; i < m->keys->row_count; ++i)
-        if (!ra_is_marked(m->bits, i))
-            return false;
-    return true;
+    int64_t const rest = m->keys->row_count % 64;
+    return rest == 0 || m->bits[whole] == ((uint64_t)1 << rest) - 1;
 }
 
 /* Late queries first: if causal, they see most, and a full range needs no more marks. */

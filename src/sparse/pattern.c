@@ -52,7 +52,10 @@ int64_t ra_pattern_layer_segment(const ra_pattern *pattern, int32_t layer)
 
 bool ra_pattern_differs_by_head(const ra_pattern *pattern)
 {
-    return pattern->differs_by_head;
+    bool differs = false;
+    for (int32_t i = 0; i < pattern->layer_count; ++i)
+        differs = differs || pattern->layers[i].heads.count < pattern->heads;
+    return differs;
 }
 
 bool ra_pattern_shares_heads(const ra_pattern_config *c)
@@ -266,8 +269,6 @@ static ra_status make_layers(ra_pattern *p)
         return status;
     list_layers(p, p->layers);
     p->layer_count = (int32_t)count;
-    for (int32_t i = 0; i < p->layer_count; ++i)
-        p->differs_by_head = p->differs_by_head || p->layers[i].heads.count < p->heads;
     return RA_OK;
 }
 

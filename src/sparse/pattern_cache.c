@@ -6,7 +6,7 @@
 
 #include <stdlib.h>
 
-enum { SEEN_COUNT = 1024, BUCKETS_MIN = 16, BUCKETS_MAX = 4096 };
+enum { BUCKETS_MIN = 16, BUCKETS_MAX = 4096 };
 
 const char *ra_cache_mode_name(ra_cache_mode mode)
 {
@@ -115,25 +115,16 @@ ra_status ra_pattern_cache_create(const ra_pattern_cache_config *config,
 {
     RA_ASSERT((size_t)config->mode <= RA_CACHE_EAGER && config->entries >= 1 &&
               config->bytes >= 1 && config->memory.ops != NULL);
-    ra_pattern_cache *cache = calloc(1, sizeof(*cache));
+    int64_t const buckets = buckets_for(config->entries);
+    ra_pattern_cache *cache =
+        calloc(1, sizeof(*cache) + (size_t)buckets * sizeof(ra_cache_entry *));
     if (cache == NULL)
-        goto err_no_memory;
+        return ra_refuse_memory("a pattern cache");
     cache->config = *config;
-    cache->bucket_count = buckets_for(config->entries);
+    cache->bucket_count = buckets;
     cache->uses.newer = cache->uses.older = &cache->uses;
-    cache->seen = calloc(SEEN_COUNT, sizeof(*cache->seen));
-    cache->buckets = calloc((size_t)cache->bucket_count, sizeof(ra_cache_entry *));
-    if (cache->seen == NULL || cache->buckets == NULL)
-        goto err_free;
     *cache_out = cache;
     return RA_OK;
-
-err_free:
-    free(cache->buckets);
-    free(cache->seen);
-    free(cache);
-err_no_memory:
-    return ra_refuse_memory("a pattern cache");
 }
 
 void ra_pattern_cache_destroy(ra_pattern_cache *cache)
@@ -143,8 +134,6 @@ void ra_pattern_cache_destroy(ra_pattern_cache *cache)
     RA_ASSERT(cache->pool == NULL && cache->holders == 0);
     while (ra_cache_evict_idle(cache) > 0)
         continue;
-    free(cache->buckets);
-    free(cache->seen);
     free(cache);
 }
 

@@ -33,7 +33,7 @@ static void entry_free(ra_cache_entry *entry, ra_category category)
     memory.ops->free(&memory, entry, (size_t)entry->bytes);
 }
 
-static ra_cache_entry **bucket_of(const ra_pattern_cache *cache, uint64_t hash)
+static ra_cache_entry **bucket_of(ra_pattern_cache *cache, uint64_t hash)
 {
     return &cache->buckets[hash & (uint64_t)(cache->bucket_count - 1)];
 }
@@ -51,8 +51,7 @@ static void use_unlink(ra_cache_entry *entry)
     entry->older->newer = entry->newer;
 }
 
-ra_cache_entry *ra_cache_find(const ra_pattern_cache *cache, uint64_t hash,
-                              const ra_map_request *request)
+ra_cache_entry *ra_cache_find(ra_pattern_cache *cache, uint64_t hash, const ra_map_request *request)
 {
     ra_cache_entry *entry = *bucket_of(cache, hash);
     while (entry != NULL &&

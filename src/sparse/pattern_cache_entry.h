@@ -20,17 +20,19 @@ typedef struct ra_cache_entry {
     ra_tilemap map;
 } ra_cache_entry;
 
+enum { SEEN_COUNT = 1024 };
+
 struct ra_pattern_cache {
     ra_pattern_cache_config config;
-    ra_pool *pool; /* attached, or NULL */
-    ra_cache_entry **buckets;
-    int64_t bucket_count; /* a power of two */
-    uint64_t *seen;       /* [SEEN_COUNT] hashes of the last first uses */
-    int next_seen;        /* where the next one goes */
-    ra_cache_entry uses;  /* uses.older: the last used; uses.newer: the next to be evicted */
-    int64_t holders;      /* maps that are out, of all entries */
-    int64_t idle_bytes;   /* kept, used by nobody */
+    ra_pool *pool;             /* attached, or NULL */
+    int64_t bucket_count;      /* a power of two */
+    uint64_t seen[SEEN_COUNT]; /* hashes of the last first uses */
+    int next_seen;             /* where the next one goes */
+    ra_cache_entry uses;       /* uses.older: the last used; uses.newer: the next to be evicted */
+    int64_t holders;           /* maps that are out, of all entries */
+    int64_t idle_bytes;        /* kept, used by nobody */
     ra_cache_counts counts;
+    ra_cache_entry *buckets[];
 };
 
 /* Memory for a new entry, charged and within the bounds; NULL: none. */
@@ -43,7 +45,7 @@ char *ra_cache_entry_arrays(ra_cache_entry *entry);
 
 /* Put a built entry into the cache, with one holder. */
 void ra_cache_entry_insert(ra_cache_entry *entry);
-ra_cache_entry *ra_cache_find(const ra_pattern_cache *cache, uint64_t hash,
+ra_cache_entry *ra_cache_find(ra_pattern_cache *cache, uint64_t hash,
                               const ra_map_request *request);
 /* One holder more, and one less. */
 void ra_cache_entry_use(ra_cache_entry *entry);

@@ -156,7 +156,6 @@ struct ra_pattern {
     ra_block_run *block_runs;
     ra_layer *layers;
     int32_t layer_count;
-    bool differs_by_head;
     ra_block memory[6]; /* of the arrays above, in the order of their making */
     int memory_count;
 };

@@ -147,6 +147,6 @@ ra_status ra_tilemap_init_dense(const ra_map_request *r, ra_pool *pool, ra_tilem
         return status;
     }
     map_out->mask = mask.block;
-    map_out->bytes += mask.bytes;
+    map_out->bytes += (int64_t)mask.block.bytes;
     return RA_OK;
 }

@@ -226,6 +226,8 @@ Test(report, writes_bytes_and_counts_for_people)
     cr_expect_str_eq(ra_bytes_text(0, text), "0 B");
     cr_expect_str_eq(ra_bytes_text(1023, text), "1023 B");
     cr_expect_str_eq(ra_bytes_text(1536, text), "1.5 KiB");
+    cr_expect_str_eq(ra_bytes_text((1 << 20) - 1, text), "1.0 MiB");
+    cr_expect_str_eq(ra_bytes_text((1 << 20) - 52, text), "1023.9 KiB");
     cr_expect_str_eq(ra_bytes_text(INT64_C(3) << 30, text), "3.0 GiB");
     cr_expect_str_eq(ra_bytes_text(INT64_MAX, text), "8388608.0 TiB");
     cr_expect_str_eq(ra_count_text(0, text), "0");

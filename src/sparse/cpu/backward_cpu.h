@@ -120,10 +120,6 @@ static void backward_by_floats(const backward_head *f, const ra_run *run, key_bl
 
 static void backward_block(backward_head *f, const ra_run *run, key_block *block)
 {
-    const backward_scratch *s = &f->scratch;
-    block->key = s->key;
-    block->value = s->value;
-    block->key_columns = s->key_columns;
     bool done = false;
 #ifdef RA_PAIRS
     done = f->has_pairs && run->k_count >= PAIR_RUN_MIN && backward_by_pairs(f, run, block);

@@ -124,13 +124,13 @@ RA_INLINE void backward_panel(int vecs, const backward_head *f, const key_block 
     int32_t const from = panel->seen.begin - block->begin;
     int32_t const n = panel->seen.end - panel->seen.begin;
     int64_t const skip = (int64_t)from * f->dim_pad;
-    const float *key_columns = block->key_columns + column_offset(from, 0);
+    const float *key_columns = s->key_columns + column_offset(from, 0);
     int64_t const at = panel_offset(panel->a0, f->dim_pad);
     int64_t const buffer = (int64_t)(panel->a0 / PANEL) * WEIGHT_PANEL;
     float *weight = s->weight + buffer + from * PANEL, *dscore = s->dscore + buffer + from * PANEL;
     vec const one[PRODUCT_VECS] = {vec_splat(1.0f), vec_splat(1.0f)};
-    score_panel(vecs, n, f->dim, block->key + skip, s->query + at, weight);
-    score_panel(vecs, n, f->dim, block->value + skip, s->dout + at, dscore);
+    score_panel(vecs, n, f->dim, s->key + skip, s->query + at, weight);
+    score_panel(vecs, n, f->dim, s->value + skip, s->dout + at, dscore);
     gradient_of_scores(vecs, n, s->lse + panel->a0, s->delta + panel->a0, weight, dscore);
     if (!block->finite)
         silence_rows(n, s->lse + panel->a0, weight, dscore);
@@ -384,9 +384,9 @@ RA_INLINE void backward_panel_pairs(int vecs, const backward_head *f, const key_
     int64_t const buffer = (int64_t)(panel->a0 / PANEL) * WEIGHT_PANEL;
     float *weight = s->weight + buffer + from * PANEL, *dscore = s->dscore + buffer + from * PANEL;
     vec const one[PRODUCT_VECS] = {vec_splat(1.0f), vec_splat(1.0f)};
-    score_pairs(vecs, n, f->dim, (const pair_mem *)block->key + skip,
+    score_pairs(vecs, n, f->dim, (const pair_mem *)s->key + skip,
                 (const pair_mem *)s->query_pairs + at, weight);
-    score_pairs(vecs, n, f->dim, (const pair_mem *)block->value + skip,
+    score_pairs(vecs, n, f->dim, (const pair_mem *)s->value + skip,
                 (const pair_mem *)s->dout_pairs + at, dscore);
     gradient_of_products(vecs, n, f, panel->a0, weight, dscore);
     if (panel->masked) {
@@ -396,7 +396,7 @@ RA_INLINE void backward_panel_pairs(int vecs, const backward_head *f, const key_
     narrow_panel(vecs, n, weight, NULL);
     narrow_panel(vecs, n, dscore, s->dscore_pairs);
     weigh_pairs(vecs, n / 2, f->dim,
-                (const pair_mem *)block->key_columns + pair_rows_offset(from, f->dim_pad),
+                (const pair_mem *)s->key_columns + pair_rows_offset(from, f->dim_pad),
                 s->dscore_pairs, one, s->dq + panel_offset(panel->a0, f->dim_pad));
     clear_around(block, panel, s->weight + buffer);
     clear_around(block, panel, s->dscore + buffer);

@@ -19,12 +19,12 @@ static int64_t tile_work(const ra_tilemap *map, uint32_t index)
 int64_t ra_cpu_chunk_work(const ra_tilemap *map, int32_t head_begin, int32_t head_end,
                           int32_t chunk)
 {
+    ra_heads const some = {head_begin, 1, head_end - head_begin};
     int64_t work = 0;
     for (int32_t i = 0; i < map->layer_count; ++i) {
         const ra_tile_layer *layer = &map->layers[i];
-        int64_t heads = 0, pairs = 0;
-        for (int32_t head = head_begin; head < head_end; ++head)
-            heads += ra_heads_contain(layer->heads, head);
+        int64_t const heads = ra_heads_common(layer->heads, some);
+        int64_t pairs = 0;
         if (heads == 0)
             continue;
         for (uint32_t t = layer->chunk_tile[chunk]; t < layer->chunk_tile[chunk + 1]; ++t)

@@ -119,7 +119,7 @@ static void forward_tile_load(forward_head *f)
     prefetch_tile(f->q, f->tile, f->dim);
     f->has_floats = false;
     f->has_pairs = f->pairs_wanted && pairs_suit(f->run, f->run_end) && load_query_pairs(f);
-    if (f->tiles_begin)
+    if (f->turn.begins && !f->step->map->shared_rows)
         begin_tile_state(f);
     else
         load_tile_state(f);
@@ -127,7 +127,7 @@ static void forward_tile_load(forward_head *f)
 
 static void forward_tile_end(const forward_head *f)
 {
-    if (f->tiles_end)
+    if (f->turn.ends && !f->step->map->shared_rows)
         store_tile_output(f);
     else
         store_tile_state(f);
@@ -236,8 +236,6 @@ static void forward_head_begin(forward_head *f, int64_t batch, int32_t head)
     f->q = view_head(&step->q, batch, head);
     f->k = view_head(&step->k, batch, kv_head);
     f->v = view_head(&step->v, batch, kv_head);
-    f->tiles_begin = f->turn.begins && !step->map->shared_rows;
-    f->tiles_end = f->turn.ends && !step->map->shared_rows;
     f->lse = f->delta = f->acc = f->top = f->sum = NULL;
     if (f->turn.ends) {
         f->out = view_head(&step->out, batch, head);

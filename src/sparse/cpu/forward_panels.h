@@ -45,12 +45,11 @@ typedef struct forward_head {
     forward_scratch scratch;
     int32_t dim, dim_pad;
     uint32_t ticks;
-    float factor;                /* of scores: scale * log2(e) */
-    bool pairs_wanted;           /* bf16, in a table that takes pairs */
-    const ra_tile *tile;         /* the one at hand, and */
-    bool has_floats, has_pairs;  /* the panels that hold its queries */
-    ra_chunk_turn turn;          /* of its chunk */
-    bool tiles_begin, tiles_end; /* tiles begin the state, end in output: no row is shared */
+    float factor;               /* of scores: scale * log2(e) */
+    bool pairs_wanted;          /* bf16, in a table that takes pairs */
+    const ra_tile *tile;        /* the one at hand, and */
+    bool has_floats, has_pairs; /* the panels that hold its queries */
+    ra_chunk_turn turn;         /* of its chunk */
     head_view q, k, v, out, dout;
     float *lse, *delta;          /* [q_rows] or NULL */
     float *acc, *top, *sum;      /* state of rows turn.state_row and on; NULL: there is none */
@@ -162,10 +161,10 @@ RA_INLINE void forward_panel(int vecs, const forward_head *f, const key_block *b
     const forward_scratch *s = &f->scratch;
     int32_t const n = panel->seen.end - panel->seen.begin;
     int32_t const from = panel->seen.begin - block->begin;
-    const float *value = block->value + column_offset(from, 0);
+    const float *value = s->value + column_offset(from, 0);
     int64_t const at = panel_offset(panel->a0, f->dim_pad);
     vec alpha[PRODUCT_VECS] = {0};
-    score_panel(vecs, n, f->dim, block->key + (int64_t)from * f->dim_pad, s->query + at, s->weight);
+    score_panel(vecs, n, f->dim, s->key + (int64_t)from * f->dim_pad, s->query + at, s->weight);
     if (panel->masked)
         mask_panel(vecs, panel, block->band, -INFINITY, s->weight);
     soften_panel(vecs, n, s->weight, s->top + panel->a0, s->sum + panel->a0, alpha);
@@ -263,8 +262,8 @@ RA_INLINE void forward_panel_pairs(int vecs, const forward_head *f, const key_bl
     int32_t const from = panel->seen.begin - block->begin;
     int32_t const n = panel->seen.end - panel->seen.begin;
     const pair_mem *query = (const pair_mem *)s->query_pairs + pair_panel_offset(panel->a0, f->dim);
-    const pair_mem *key = (const pair_mem *)block->key + (int64_t)from * pair_pitch(f->dim);
-    const pair_mem *value = (const pair_mem *)block->value + pair_rows_offset(from, f->dim_pad);
+    const pair_mem *key = (const pair_mem *)s->key + (int64_t)from * pair_pitch(f->dim);
+    const pair_mem *value = (const pair_mem *)s->value + pair_rows_offset(from, f->dim_pad);
     vec alpha[PRODUCT_VECS] = {0};
     score_pairs(vecs, n, f->dim, key, query, s->weight);
     if (panel->masked)
@@ -401,9 +400,7 @@ static void forward_step_keys(forward_head *f, packed_keys *packed)
     key_block const block = {.begin = f->left.begin,
                              .end = f->left.begin + packed->count,
                              .band = f->band,
-                             .finite = packed->finite,
-                             .key = f->scratch.key,
-                             .value = f->scratch.value};
+                             .finite = packed->finite};
     if (packed->pairs)
         forward_block_pairs(f, &block, packed);
     else

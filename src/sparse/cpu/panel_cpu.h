@@ -12,16 +12,13 @@
 /* Rows of scratch for a key block: register tiles may read, and never use, a few rows more. */
 enum { KEY_BLOCK_ROWS = RA_KEY_BLOCK + PRODUCT_ROWS };
 
-/* Keys [begin, end) of a run, packed. */
+/* Keys [begin, end) of a run, packed in the scratch of a thread. */
 typedef struct key_block {
     int32_t begin, end;
     ra_run_band band;
-    run_keys ahead;           /* backward: at most a block, that comes next */
-    bool finite;              /* no Inf or NaN in what weights multiply */
-    bool pairs;               /* packed as pairs, as are the weights: see pairs.h */
-    const float *key;         /* [end - begin][dim_pad] */
-    const float *key_columns; /* backward: [dim_pad / PRODUCT_ROWS][KEY_BLOCK_ROWS][PRODUCT_ROWS] */
-    const float *value;       /* forward: in columns; backward: as key */
+    run_keys ahead; /* backward: at most a block, that comes next */
+    bool finite;    /* no Inf or NaN in what weights multiply */
+    bool pairs;     /* packed as pairs, as are the weights: see pairs.h */
 } key_block;
 
 /* A panel of a tile against a key block. */

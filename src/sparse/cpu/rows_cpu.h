@@ -60,12 +60,9 @@ static void move_thread(const ra_kernel_shape *shape, const ra_rowset *rows, con
     row_share const share = share_of(rows->row_count, thread_index(), thread_count());
     for (int64_t batch = 0; batch < shape->batch; ++batch) {
         for (int64_t i = 0; i < rows->piece_count; ++i) {
-            const ra_row_piece *piece = &rows->pieces[i];
-            int64_t const last = piece->first + piece->rows.count;
-            int64_t packed = piece->first > share.begin ? piece->first : share.begin;
-            for (; packed < last && packed < share.end; ++packed)
-                move(shape, from, to, batch,
-                     piece->rows.begin + piece->rows.stride * (packed - piece->first), packed);
+            ra_row_piece const cut = ra_row_piece_cut(&rows->pieces[i], share.begin, share.end);
+            for (int64_t x = 0; x < cut.rows.count; ++x)
+                move(shape, from, to, batch, cut.rows.begin + cut.rows.stride * x, cut.first + x);
         }
     }
 }

@@ -12,11 +12,6 @@
 
 #include <pthread.h>
 
-ra_standard_kept *ra_standard_pair(const ra_kernel *kernel, ra_kernel_pair pair, int32_t part)
-{
-    return ra_standard_pass_pair(kernel->kept.data, pair, part);
-}
-
 static void forget_pass(ra_kernel *kernel)
 {
     if (kernel->kept.data == NULL)

@@ -101,7 +101,7 @@ ra_status ra_standard_backward(ra_kernel *kernel, const ra_backward_step *g)
     RA_ASSERT(g->dq.dtype == RA_F32 && g->dk.dtype == RA_F32 && g->dv.dtype == RA_F32);
     if (g->map->run_count == 0 || g->shape.batch == 0)
         return RA_OK;
-    const ra_standard_kept *pair = ra_standard_pair(kernel, g->pair, 0);
+    const ra_standard_kept *pair = ra_standard_pass_pair(kernel->kept.data, g->pair, 0);
     if (pair == NULL || pair->weights.data == NULL)
         return ra_kernel_refuse(kernel->ops->name, RA_ERR_INVALID,
                                 "a backward step without the forward step it belongs to");
@@ -116,7 +116,7 @@ ra_status ra_standard_backward(ra_kernel *kernel, const ra_backward_step *g)
                              .weights = (float *)pair->weights.data + g->pair.first_key,
                              .stride = pair->keys,
                              .makes_weights = !pair->is_normal};
-    ra_standard_kept *const grads = ra_standard_pair(kernel, g->pair, g->pair.part);
+    ra_standard_kept *const grads = ra_standard_pass_pair(kernel->kept.data, g->pair, g->pair.part);
     status = ra_standard_make(&step, &grads->dweights, &step.dweights, dweigh_block, "after dP");
     if (status == RA_OK)
         status = ra_standard_make(&step, &grads->dscores, &step.dscores, dscore_block, "after dS");

@@ -142,7 +142,7 @@ ra_status ra_standard_forward(ra_kernel *kernel, const ra_forward_step *f)
         status = ra_kernel_validate_state(kernel, f);
     if (status != RA_OK)
         return status;
-    ra_standard_kept own = {0}, *kept = ra_standard_pair(kernel, f->pair, 0);
+    ra_standard_kept own = {0}, *kept = ra_standard_pass_pair(kernel->kept.data, f->pair, 0);
     ra_standard_kept *pair = kept != NULL ? kept : &own;
     RA_ASSERT(pair->scores.data == NULL);
     ra_standard_step step = {.kernel = kernel,

@@ -33,9 +33,6 @@ typedef struct ra_standard_block {
 
 typedef void ra_standard_work(const ra_standard_step *step, const ra_standard_block *block);
 
-/* What is kept for a part of a pair of shards; NULL: the pass keeps nothing. */
-ra_standard_kept *ra_standard_pair(const ra_kernel *kernel, ra_kernel_pair pair, int32_t part);
-
 /* Go through the queries of all heads in blocks dealt to the threads, but for those left out. */
 void ra_standard_each_queries(const ra_standard_step *step, ra_standard_work *work);
 /* Likewise all keys of all key heads. */
