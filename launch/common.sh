@@ -41,10 +41,9 @@ run_needs=(
     'libjansson-dev|pkg-config --exists jansson'
     'libxxhash-dev|pkg-config --exists libxxhash'
 )
-# Without these there are no tests, no attention.kind: standard on CPUs and no plots.
-more_needs=(
+# Without these there are no attention.kind: standard on CPUs and no plots.
+wishes=(
     'libopenblas-dev|pkg-config --exists openblas'
-    'libcriterion-dev|pkg-config --exists criterion'
     'gnuplot-nox|command -v gnuplot'
 )
 
@@ -90,7 +89,18 @@ ensure() {
     fi
     rm -f "$log"
     missing_packages "$@"
-    [ ${#missing[@]} -eq 0 ] || die "installed, and still not found: ${missing[*]}"
+    [ ${#missing[@]} -eq 0 ] || die "installed, and still missing or too old: ${missing[*]}"
+}
+
+# wish NEED...: the same, but what cannot be had is gone without, and no error.
+wish() {
+    ! may_install || (
+        die() {
+            say "ringattn: $*"
+            exit 1
+        }
+        ensure "$@"
+    ) || say "going on without these"
 }
 
 # quietly LOG COMMAND...: show a command's output only when it fails.
@@ -129,7 +139,8 @@ set_mpi_environment() {
     export PRTE_MCA_rmaps_default_mapping_policy="${PRTE_MCA_rmaps_default_mapping_policy:-slot:oversubscribe}"
     export PRTE_MCA_hwloc_default_binding_policy="${PRTE_MCA_hwloc_default_binding_policy:-none}"
     # Who waits must not keep busy a core that another needs: ranks, and threads of OpenMP.
-    if [ "$ranks" -gt "$(nproc)" ]; then
+    # nproc would say what OpenMP was told.
+    if [ "$ranks" -gt "$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)" ]; then
         export OMPI_MCA_mpi_yield_when_idle="${OMPI_MCA_mpi_yield_when_idle:-1}"
         export OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-passive}"
     fi

@@ -7,14 +7,14 @@ cd "$root"
 
 check_format() {
     command -v clang-format-14 >/dev/null || die "clang-format-14 is not there"
-    find include src tests -regex '.*\.\(c\|h\|cpp\|cu\|cuh\)' -print0 |
+    find include src tests docs -regex '.*\.\(c\|h\|cpp\|cu\|cuh\)' -print0 |
         xargs -0 clang-format-14 --dry-run -Werror
 }
 
 # One process per file and core; quiet but for findings. Files that the release build compiles.
 check_tidy() {
     command -v clang-tidy-14 >/dev/null || die "clang-tidy-14 is not there"
-    [ -f build/release/compile_commands.json ] || build release
+    quietly build/release/configure.log cmake --preset release # says how new files are compiled
     find src -name '*.c' -print0 | xargs -0 -n 1 -P "$(nproc)" \
         sh -c 'grep -qF "/$1\"" build/release/compile_commands.json || exit 0
                clang-tidy-14 --quiet -p build/release "$1" 2>/dev/null' tidy

@@ -47,7 +47,7 @@ done
     refuse "ranks: $ranks: it must be a number from 1 on (--ranks, or else RANKS)"
 
 ensure "${run_needs[@]}"
-! may_install || ensure "${more_needs[@]}"
+wish "${wishes[@]}"
 build release ringattn_tool || exit 1
 set_mpi_environment "$ranks"
 # The command says what is wrong in one line; mpirun's ten lines about it would bury that. Release 5

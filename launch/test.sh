@@ -64,18 +64,21 @@ clang_has_openmp() {
         clang -fopenmp -x c - -o /dev/null 2>/dev/null
 }
 
-# install_for STAGE: what it needs beside run_needs. In a shell of its own, which ends where that
-# cannot be installed.
+# install_for STAGE: what it needs. In a shell of its own, which ends where that cannot be installed.
 install_for() (
+    if [ "$1" = format ]; then
+        ensure 'clang-format-14|command -v clang-format-14'
+        return
+    fi
+    ensure "${run_needs[@]}" 'libcriterion-dev|pkg-config --exists criterion'
+    wish "${wishes[@]}"
     case $1 in
-    format) ensure 'clang-format-14|command -v clang-format-14' ;;
     tidy) ensure 'clang-tidy-14|command -v clang-tidy-14' ;;
     tsan) ensure 'clang libclang-rt-dev|clang_has thread' 'libomp-dev|clang_has_openmp' ;;
     fuzz) ensure 'clang libclang-rt-dev|clang_fuzzes' 'libomp-dev|clang_has_openmp' ;;
     *)
-        ensure 'python3|command -v python3' \
-            'python3-numpy|/usr/bin/python3 -c "import numpy"' \
-            'python3-yaml|/usr/bin/python3 -c "import yaml"' 'iproute2|command -v ip'
+        ensure 'python3|command -v python3'
+        wish 'iproute2|command -v ip'
         ;;
     esac
 )
@@ -99,7 +102,6 @@ closing_line() {
     sed -n '/tests passed/p' "$root/build/$1/ctest.log" 2>/dev/null || true
 }
 
-[ "${stages[*]}" = format ] || ensure "${run_needs[@]}" "${more_needs[@]}"
 # Every test may start ranks of its own; what is set here reaches them all.
 set_mpi_environment 2
 # Where sweeps that leave failures out begin (tests/support/thin_sweep.h): the same for the same
@@ -123,6 +125,8 @@ for stage in "${stages[@]}"; do
     summary+=("$(printf '%-8s %-7s %4d s  %s' "$stage" "$verdict" $((SECONDS - begin)) \
         "$(closing_line "$stage")")")
 done
+pkg-config --exists openblas 2>/dev/null || [ "${stages[*]}" = format ] ||
+    summary+=('standard left out       no OpenBLAS was found: tests of attention.kind: standard were skipped')
 cache=$root/build/release/CMakeCache.txt
 if [ -f "$cache" ] && ! grep -q '^CMAKE_CUDA_COMPILER:[^=]*=/' "$cache"; then
     summary+=('cuda     left out       no nvcc that works was found: nothing of CUDA was compiled or tested')

@@ -63,7 +63,25 @@ log=$(sed -n 's/.*all it said in \([^ ]*\)).*/\1/p' "$work/output")
 grep -q 'package 9' "$log" || fail "'$log' is not all that apt-get said"
 rm "$log" "$work/broken"
 ensure 'four|false' && fail "an installation that does not help passed"
-grep -q 'error: installed, and still not found: four' "$work/output" || fail "$(cat "$work/output")"
+grep -q 'error: installed, and still missing or too old: four' "$work/output" || fail "$(cat "$work/output")"
+
+# What can be gone without is said, and no error.
+touch "$work/broken"
+(. "$work/a b/launch/common.sh" && wish 'five|false') >"$work/output" 2>&1 || fail "a wish is a need"
+grep -q 'going on without these' "$work/output" || fail "$(cat "$work/output")"
+grep -q 'error:' "$work/output" && fail "a wish is an error: $(cat "$work/output")"
+rm "$work/broken"
+
+# Ranks beyond the cores leave them to each other, however many threads OpenMP was told of.
+printf '#!/bin/sh\necho "${OMP_NUM_THREADS:-2}"\n' >"$work/bin/nproc"
+chmod +x "$work/bin/nproc"
+for ranks in 2 3; do
+    yields=$(env -u OMPI_MCA_mpi_yield_when_idle -u OMP_WAIT_POLICY OMP_NUM_THREADS=64 bash -c \
+        '. "$1/launch/common.sh"; set_mpi_environment "$2"; echo "${OMPI_MCA_mpi_yield_when_idle-}"' \
+        - "$work/a b" "$ranks")
+    [ "$ranks$yields" = 2 ] || [ "$ranks$yields" = 31 ] || fail "$ranks ranks yield: '$yields'"
+done
+rm "$work/bin/nproc"
 
 # Where a build cannot write, that is said, and not what an older build had to say.
 touch "$work/a b/build"
@@ -96,9 +114,9 @@ ln -s "$work/a b/launch/run.sh" "$work/attend"
 command -v mpirun >/dev/null || exit 0
 
 # A job of run.sh, in which nothing is installed or built and two ranks do what $work/rank says.
-echo 'run_needs=() more_needs=()' >>"$work/a b/launch/common.sh"
+echo 'run_needs=() wishes=()' >>"$work/a b/launch/common.sh"
 mkdir -p "$work/a b/build/release/src/tool"
-printf '#!/bin/sh\n[ "$1" != --version ] || echo cmake version 3.25.0\n' >"$work/bin/cmake"
+printf '#!/bin/sh\n' >"$work/bin/cmake"
 printf '#!/bin/sh\n. "%s/rank"\n' "$work" >"$work/a b/build/release/src/tool/ringattn"
 chmod +x "$work/bin/cmake" "$work/a b/build/release/src/tool/ringattn"
 job() { # in a shell of its own, which it becomes
@@ -153,14 +171,13 @@ for signal in TERM HUP QUIT; do
 done
 
 # Where nothing can be installed, a job goes without what it does not need.
-printf '#!/bin/sh\necho 1000\n' >"$work/bin/id"
-chmod +x "$work/bin/id"
-rm "$work/bin/sudo"
 printf 'exit 0\n' >"$work/rank"
-echo "more_needs=('five|false')" >>"$work/a b/launch/common.sh"
-if ! command -v sudo >/dev/null; then
+echo "wishes=('five|false')" >>"$work/a b/launch/common.sh"
+touch "$work/broken"
+for may in true false; do
+    echo "may_install() { $may; }" >>"$work/a b/launch/common.sh"
     code=0
     (job) || code=$?
-    [ "$code" -eq 0 ] || fail "without root: exit code $code, $(cat "$work/output")"
-fi
+    [ "$code" -eq 0 ] || fail "may install: $may: exit code $code, $(cat "$work/output")"
+done
 exit 0
