@@ -106,6 +106,10 @@ int __wrap_open(const char *path, int flags, ...)
 
 int __wrap_fallocate(int fd, int mode, off_t offset, off_t bytes)
 {
+    if (fault.kind == FTRUNCATE) { /* which comes where this is not supported */
+        errno = EOPNOTSUPP;
+        return -1;
+    }
     return fault_hits(FALLOCATE) ? -1 : __real_fallocate(fd, mode, offset, bytes);
 }
 

@@ -156,6 +156,7 @@ Test(files, a_folder_that_may_be_written_but_not_read_will_do)
 Test(files, a_disk_found_full_when_space_is_reserved_leaves_nothing)
 {
     sweep(FALLOCATE, ENOSPC, 1);
+    sweep(FTRUNCATE, ENOSPC, 1);
 }
 
 Test(files, a_failing_write_leaves_nothing)

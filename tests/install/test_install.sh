@@ -1,7 +1,7 @@
 #!/bin/sh
 # test_install.sh BUILD CMAKE GENERATOR CC CXX VERSION [MPIEXEC]: install into a new folder, then
-# build and run programs against it as strangers would: through pkg-config, through find_package, in
-# C++ alone where there is a CXX, and as a part of their own project.
+# build and run programs against it as strangers would: through pkg-config, through find_package, and
+# in C++ alone where there is a CXX. A project of their own, of which it is a part, is configured.
 build=$1 cmake=$2 generator=$3 cc=$4 cxx=$5 version=$6 mpiexec=${7-}
 here=$(cd "$(dirname "$0")" && pwd) || exit 1
 work=$(mktemp -d) || exit 1
@@ -35,7 +35,7 @@ cmp "$work/shown" "$work/compiled" >"$work/log" 2>&1 ||
 # The folder with a blank is for find_package; flags of pkg-config are split by the shell.
 ln -s "$prefix" "$work/link"
 pc=$(find "$work/link/" -name ringattn.pc)
-PKG_CONFIG_PATH=$(dirname "$pc")
+PKG_CONFIG_PATH=$(dirname "$pc")${PKG_CONFIG_PATH:+:$PKG_CONFIG_PATH}
 export PKG_CONFIG_PATH
 [ "$(pkg-config --modversion ringattn)" = "$version" ] || fail "pkg-config: not version $version"
 # shellcheck disable=SC2046
@@ -71,6 +71,9 @@ PKG_CONFIG_PATH='' PKG_CONFIG_LIBDIR="$work/nothing" "$cmake" -S "$work/optional
     -B "$work/optional/build" -G "$generator" -DCMAKE_C_COMPILER="$cc" \
     -DCMAKE_PREFIX_PATH="$prefix" >"$work/log" 2>&1 ||
     fail "a package that is optional is an error where its libraries are missing"
+# A shared library brings its own.
+[ -n "$(find "$prefix" -name 'libringattn.so*')" ] || grep -q '^found: \(0\|FALSE\)$' "$work/log" ||
+    fail "found without its libraries: $(cat "$work/log")"
 grep -q '^found: ' "$work/log" || fail "find_package does not return"
 
 # Within another project: its tests and kind of build are its own. Folders may be absolute, too.

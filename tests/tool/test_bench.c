@@ -505,7 +505,7 @@ Test(bench, the_page_of_reports_has_every_name_of_plans)
     const char *const page = page_of_reports();
     json_t *const plan =
         plan_point_of(0, "plan --ranks 2 --longest --backward --set shape.seq=64 "
-                         "--hardware " RA_TEST_SOURCE "/configs/hardware/h200-nvlink-ib.yaml");
+                         "--hardware '" RA_TEST_SOURCE "/configs/hardware/h200-nvlink-ib.yaml'");
     expect_explained(page, plan, 0);
     expect_explained(page, json_array_get(member(plan, "steps"), 0), 1);
     json_decref(plan);

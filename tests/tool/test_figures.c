@@ -63,8 +63,8 @@ Test(figures, ranks_between_hosts_hold_their_share_of_dense_attention_on_one)
 static json_t *study(const char *name, const char *options)
 {
     char line[512];
-    snprintf(line, sizeof(line), "plan --config %s/configs/seeds/%s.yaml %s", RA_TEST_SOURCE, name,
-             options);
+    snprintf(line, sizeof(line), "plan --config '%s/configs/seeds/%s.yaml' %s", RA_TEST_SOURCE,
+             name, options);
     return plan_point_of(0, line);
 }
 

@@ -268,7 +268,7 @@ Test(plan, follows_a_thousand_million_tokens_on_4096_ranks)
     for (size_t i = 0; i < sizeof(patterns) / sizeof(patterns[0]); i++) {
         char line[1024];
         snprintf(line, sizeof(line),
-                 "plan --ranks 4096 --hardware %s/configs/hardware/h200-nvlink-ib.yaml "
+                 "plan --ranks 4096 --hardware '%s/configs/hardware/h200-nvlink-ib.yaml' "
                  "--set shape.seq=1000000000 --set shape.heads=8 --set shape.head_dim=128 %s",
                  RA_TEST_SOURCE, patterns[i]);
         json_t *plan = plan_point_of(0, line);

@@ -354,7 +354,7 @@ Test(plan_hardware, knows_the_machines_that_come_with_it)
     static const char *const names[] = {"h200-nvlink-ib", "a100", "gtx1080", "cpu-2-cores"};
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         char line[512];
-        snprintf(line, sizeof(line), "plan --hardware %s/configs/hardware/%s.yaml --backward",
+        snprintf(line, sizeof(line), "plan --hardware '%s/configs/hardware/%s.yaml' --backward",
                  RA_TEST_SOURCE, names[i]);
         json_t *plan = plan_point_of(0, line);
         cr_expect_gt(forward_ms(plan), 0, "%s", names[i]);

@@ -154,7 +154,7 @@ Test(pool_keys, records_of_all_studies_are_replayed_in_little_more_than_they_hol
         for (int v = 0; studies[s].variants[v] != NULL; v++) {
             char line[1024];
             snprintf(line, sizeof(line),
-                     "run --quiet --config %s/configs/seeds/%s.yaml --variant %s %s "
+                     "run --quiet --config '%s/configs/seeds/%s.yaml' --variant %s %s "
                      "--set memory.pool.log=blocks.log",
                      RA_TEST_SOURCE, studies[s].name, studies[s].variants[v], studies[s].shorter);
             command_run(&result, 0, line);

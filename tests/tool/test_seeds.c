@@ -28,7 +28,7 @@ study(int ranks, const char *command, const char *name, const char *format, ...)
     char line[2048];
     va_list arguments;
     int const used = snprintf(line, sizeof(line),
-                              "%s --quiet --json=found.json --config %s/configs/seeds/%s.yaml ",
+                              "%s --quiet --json=found.json --config '%s/configs/seeds/%s.yaml' ",
                               command, RA_TEST_SOURCE, name);
     va_start(arguments, format);
     vsnprintf(line + used, sizeof(line) - (size_t)used, format, arguments);

@@ -1,5 +1,5 @@
 /*
- * Linked into Criterion programs that run under ThreadSanitizer on x86-64.
+ * Linked into programs of tests that run under ThreadSanitizer on x86-64.
  *
  * Criterion's sandbox (BoxFort) shares memory between its processes at a fixed address that it
  * draws from 0x200000000000 to 0x7f0000000000, most of which is ThreadSanitizer's shadow: mapping

@@ -41,6 +41,7 @@ name_frames() {
 
 "$@"
 status=$?
+reported=
 for report in "$reports"/report.*; do
     # That no symbolizer is installed is not a report.
     [ -s "$report" ] && grep -qv 'external symbolizer!$' "$report" || continue
