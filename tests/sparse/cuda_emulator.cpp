@@ -19,13 +19,8 @@ template <class Pass, class Args> static void run_pass(const void *f, char *shar
     Pass::all(*(const Args *)f, shared);
 }
 
-static constexpr bool has_any_dim(int32_t)
-{
-    return true;
-}
-
-/* The instance for a head_dim. */
-template <template <int> class Pass, bool (*HAS)(int32_t) = has_any_dim, class Args>
+/* The instance for a head_dim, of dims that HAS says. */
+template <template <int> class Pass, bool (*HAS)(int32_t) = ra_cuda_is_dim, class Args>
 static kernel kernel_of(const Args *f, int64_t tasks)
 {
     kernel k = {NULL, f, {}, tasks, f->yields};

@@ -24,8 +24,9 @@ LANE_CODE void copy_floats(const char *data, int64_t row_stride, int64_t begin, 
     constexpr int DIM = PITCH - 1;
     for (int i = thread_index(); i < ROWS * DIM; i += THREADS) {
         int const r = i / DIM, d = i % DIM;
-        int64_t const at = (begin + stride * r) * row_stride + d;
-        to[r][d] = r < count && d < dim ? ((const float *)data)[at] : 0;
+        to[r][d] = r < count && d < dim
+                       ? element_f32::load(data, (begin + stride * r) * row_stride + d)
+                       : 0;
     }
 }
 

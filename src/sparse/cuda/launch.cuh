@@ -38,14 +38,8 @@ static cudaError_t launch_kernel(void (*kernel)(Args), const ra_cuda_tile &tile,
     return cudaGetLastError();
 }
 
-/* Which instances there are of a pass. */
-static constexpr bool has_any_dim(int32_t)
-{
-    return true;
-}
-
-/* Launch the instance for the head_dim. */
-template <template <int> class Pass, bool (*HAS)(int32_t) = has_any_dim, class Args>
+/* Launch the instance for the head_dim, of dims that HAS says. */
+template <template <int> class Pass, bool (*HAS)(int32_t) = ra_cuda_is_dim, class Args>
 static cudaError_t launch(const Args &args, int64_t tasks, ra_cuda_grid *grid)
 {
     switch (ra_cuda_dim_of(args.dim)) {

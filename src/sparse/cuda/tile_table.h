@@ -20,6 +20,12 @@ RA_HD int32_t ra_cuda_dim_of(int32_t head_dim)
     return (head_dim + step - 1) / step * step;
 }
 
+/* Whether there are instances for just this. */
+RA_HD bool ra_cuda_is_dim(int32_t dim)
+{
+    return ra_cuda_dim_of(dim) == dim;
+}
+
 /* Keys of a forward step in float32. */
 enum { RA_CUDA_KEYS_F32 = 32 };
 /* At the start of shared memory: in forward, the work at hand and the next; in the backward pass
