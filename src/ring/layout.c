@@ -42,10 +42,12 @@ static ra_range share(int64_t seq, int64_t index, int64_t parts)
 static int pieces_of(const ra_layout *layout, int64_t seq, int rank, ra_range pieces[2])
 {
     int64_t const ranks = layout->ranks;
+    if (layout->kind == RA_LAYOUT_STRIPED) {
+        pieces[0] = (ra_range){rank, ranks, seq > rank ? (seq - 1 - rank) / ranks + 1 : 0};
+        return 1;
+    }
     bool const zigzag = layout->kind == RA_LAYOUT_ZIGZAG;
     pieces[0] = share(seq, rank, zigzag ? 2 * ranks : ranks);
-    if (layout->kind == RA_LAYOUT_STRIPED)
-        pieces[0] = (ra_range){rank, ranks, seq > rank ? (seq - 1 - rank) / ranks + 1 : 0};
     if (!zigzag)
         return 1;
     pieces[1] = share(seq, 2 * ranks - 1 - rank, 2 * ranks);

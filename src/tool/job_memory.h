@@ -29,8 +29,8 @@ RA_CHECKED ra_status ra_job_make_pools(ra_job *job);
 /** A pool of host memory that keeps no idle bytes, with a ledger of its own: as above, at most the
     share of one of `sharers` ranks; 0: without a limit, and without asking what there is. */
 RA_CHECKED ra_status ra_host_pool_make(int sharers, ra_pool **pool_out);
-void ra_pool_destroy_with_ledger(ra_pool *pool); /* with its ledger; NULL is fine */
-/** Everything must have been given back. */
+/** In both, everything must have been given back. NULL is fine. */
+void ra_pool_destroy_with_ledger(ra_pool *pool);
 void ra_job_end_pools(ra_job *job);
 
 #endif
