@@ -17,6 +17,7 @@
  *     RA_STANDIN_SHARED_BYTES     shared memory of a thread block; without it 232448
  *     RA_STANDIN_FULL_AT          the request for device memory of this number, from 1, is refused
  *     RA_STANDIN_HANG             the launch of this number, from 1, never ends
+ *     RA_STANDIN_CLOCK            a file for the time of a job where one does (standin_clock.c)
  *     RA_STANDIN_FAULT            behind the launch of this number calls meet an illegal address
  *     RA_STANDIN_STICKY           from the call of this number, from 1, they do
  *     RA_STANDIN_LOST             likewise, not counting questions whether work is over
