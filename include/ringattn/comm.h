@@ -233,6 +233,9 @@ RA_CHECKED ra_status ra_comm_create_local(int ranks, const int *hosts, int64_t t
  * ranks share memory, a late one may still read what was being sent: it gets what lies there then,
  * and RA_OK. So what came counts when ra_comm_agree has said that all went well.
  *
+ * Where a rank did not come in time, MPI may be left with a duplicate that is half made, of which
+ * MPI_Finalize of Open MPI 4.1.4 can die: a caller whose MPI it is ends with MPI_Abort then.
+ *
  * @return RA_ERR_UNSUPPORTED  this build has no MPI (ra_comm_has_mpi)
  *         RA_ERR_MPI          MPI failed, was finalised before, or lets no thread call it
  *         RA_ERR_NO_MEMORY
