@@ -13,9 +13,18 @@ inline uint32_t shared_address(const void *at)
     return (uint32_t)((const char *)at - emulated::now->shared);
 }
 
+inline uint32_t warp_uniform(uint32_t x)
+{
+    emulated::offer mine = {};
+    mine.mask = (int)x;
+    auto const &offers = emulated::warp_together(emulated::OP_SHUFFLE, mine);
+    emulated::expect(offers[0].mask == mine.mask, "lanes differ in what they should have alike");
+    return x;
+}
+
 inline int warpgroup_index()
 {
-    return warp_index() / 4;
+    return (int)warp_uniform((uint32_t)warp_index() / 4);
 }
 
 inline void shared_publish() {}

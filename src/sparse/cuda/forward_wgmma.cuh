@@ -340,24 +340,20 @@ template <class Element, int DIM> struct forward_wgmma {
     /* Keys or values of block n. */
     static LANE_CODE uint32_t place_of(char *shared, int kind, uint32_t n, int half)
     {
-        return panels::place_of(block_tile(shared, kind, n), first_of(half));
+        return warp_uniform(panels::place_of(block_tile(shared, kind, n), first_of(half)));
     }
 
-    /* Scores of the warpgroup's queries with block n, to be waited for. */
+    /* Scores of the warpgroup's queries with keys, to be waited for. */
     template <int TILES>
-    static LANE_CODE void begin_scores(uint32_t queries, char *shared, uint32_t n, int half,
-                                       float (&s)[1][TILES][4])
+    static LANE_CODE void begin_scores(uint32_t queries, uint32_t keys, float (&s)[1][TILES][4])
     {
-        panels::template begin_scores<DIM, Q_ROWS, KEYS>(queries,
-                                                         place_of(shared, KEY_ROWS, n, half), s[0]);
+        panels::template begin_scores<DIM, Q_ROWS, KEYS>(queries, keys, s[0]);
     }
 
-    /* acc += w * the values of block n, to be waited for. */
-    template <int SEEN>
-    static LANE_CODE void begin_weighted(weights &w, char *shared, uint32_t n, int half, sums &s)
+    /* acc += w * values, to be waited for. */
+    template <int SEEN> static LANE_CODE void begin_weighted(weights &w, uint32_t values, sums &s)
     {
-        panels::template begin_weighted<KEYS>(of_keys<SEEN>(w),
-                                              place_of(shared, VALUE_ROWS, n, half), s.acc[0]);
+        panels::template begin_weighted<KEYS>(of_keys<SEEN>(w), values, s.acc[0]);
     }
 
     static LANE_CODE void end_weighted(board &on, uint32_t n, sums &s)
@@ -409,7 +405,7 @@ template <class Element, int DIM> struct forward_wgmma {
     {
         board &on = *(board *)shared;
         float fresh[1][SEEN / 8][4];
-        begin_scores(t.queries, shared, n, t.half, fresh);
+        begin_scores(warp_uniform(t.queries), place_of(shared, KEY_ROWS, n, t.half), fresh);
         warpgroup_wait<0>();
         take_scores(on, n, known(on, n).masked, t.half, fresh);
         rows::soften(f, t.top, fresh, t.s);
@@ -425,9 +421,12 @@ template <class Element, int DIM> struct forward_wgmma {
         board &on = *(board *)shared;
         float fresh[1][SEEN / 8][4], left[1][2], sum[1][2];
         bool const masked = known(on, n + 1).masked;
-        wait_turn(own);
-        begin_scores(t.queries, shared, n + 1, half, fresh);
-        begin_weighted<SEEN_BEFORE>(t.w, shared, n, t.half, t.s);
+        uint32_t const queries = warp_uniform(t.queries);
+        uint32_t const keys = place_of(shared, KEY_ROWS, n + 1, half);
+        uint32_t const values = place_of(shared, VALUE_ROWS, n, t.half);
+        wait_turn(own); /* with all places known: the other warpgroup waits for these products */
+        begin_scores(queries, keys, fresh);
+        begin_weighted<SEEN_BEFORE>(t.w, values, t.s);
         pass_turn(own);
         warpgroup_wait<1>();
         take_scores(on, n + 1, masked, half, fresh);
@@ -474,10 +473,11 @@ template <class Element, int DIM> struct forward_wgmma {
                 next_block<KEYS / 2, KEYS / 2>(f, shared, own, n, half, t);
         }
         await_values(on, n);
+        uint32_t const values = place_of(shared, VALUE_ROWS, n, t.half);
         if (t.half == BOTH)
-            begin_weighted<KEYS>(t.w, shared, n, BOTH, t.s);
+            begin_weighted<KEYS>(t.w, values, t.s);
         else
-            begin_weighted<KEYS / 2>(t.w, shared, n, t.half, t.s);
+            begin_weighted<KEYS / 2>(t.w, values, t.s);
         end_weighted(on, n, t.s);
         rows::store_sums(f, work.head, work.tile, t.top, t.s, tile);
         return n + 1;

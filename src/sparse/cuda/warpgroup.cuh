@@ -18,11 +18,18 @@
 
 #include "sparse/cuda/lanes.cuh"
 
-/* The warp's group. Compilers learn from the shuffle that it is one for all lanes, and compute
-   operands' places once per warp. */
+/* x, which all lanes of a warp have alike. Compilers learn that from the shuffle, and keep what is
+   computed from x once per warp, where products look for their operands' places: else each product
+   waits until those are brought there. */
+LANE_CODE uint32_t warp_uniform(uint32_t x)
+{
+    return __shfl_sync(0xffffffffu, x, 0);
+}
+
+/* The warp's group. */
 LANE_CODE int warpgroup_index()
 {
-    return __shfl_sync(0xffffffffu, warp_index() >> 2, 0);
+    return (int)warp_uniform((uint32_t)warp_index() >> 2);
 }
 
 /* What this thread wrote to shared memory, its copies that have arrived too, is for products to
