@@ -96,11 +96,12 @@ bool ra_block_is_drawn(const ra_pattern_config *config, int64_t bi, int64_t bj);
 bool ra_pattern_differs_by_head(const ra_pattern *pattern);
 
 /**
- * Whether any map of this pattern may have tiles that share query rows (shared_rows of ra_tilemap),
- * whatever the length, heads and layout. If not, kernels need no scratch to merge them. Rows are
- * shared if a head takes part in several branches; on several ranks, also if branches have
- * different strides, because keys are sent at the strides of all heads; and in maps from block
- * masks of dilated patterns, in which a block of a single pair is full. Pure.
+ * Whether any map of a ring of this pattern may have tiles that share query rows (shared_rows of
+ * ra_tilemap), whatever the length, heads and layout. If not, kernels need no scratch to merge
+ * them. Rows are shared if a head takes part in several branches; on several ranks, also if
+ * branches have different strides, because keys are sent at the strides of all heads; and in maps
+ * from block masks of dilated patterns, in which a block of a single pair is full. Row sets that no
+ * layout deals may share rows besides, where queries lie at other strides than keys. Pure.
  *
  * @param config  as ra_pattern_create takes it
  * @param masked  maps are made from block masks (block_mask.h)

@@ -57,7 +57,8 @@ const char *ra_layout_name(ra_layout_kind kind);
 typedef enum ra_schedule {
     RA_SCHEDULE_RING,   /* blocks hop from neighbour to neighbour */
     RA_SCHEDULE_DIRECT, /* needed rows only, straight from their owners, nearest ranks first */
-    RA_SCHEDULE_SHARED, /* ranks of one host read each other's keys where they lie */
+    RA_SCHEDULE_SHARED, /* ranks of one host read each other's keys where they lie; direct, with a
+                           warning, if no two of them can */
     RA_SCHEDULE_AUTO,   /* shared if possible, else ring if every rank needs every row and one
                            round does, else direct */
     RA_SCHEDULE_SCAN    /* linear attention: sums of states; chosen by the kind, not configured */
@@ -107,8 +108,9 @@ typedef struct ra_ring_config {
     bool dense_mask;
     /* After the ring is made, the caller takes the tensors of ra_ring_tensors from the kernel's
        pool: head_groups 0 leaves room for them, but not for what a pool in mode size_class holds
-       idle between small blocks. lse_follows: lse too, though no backward pass needs it;
-       follow_bytes: and blocks of so many bytes, 0 to 2^60 each. */
+       idle between small blocks. lse_follows: lse too, though no backward pass needs it, but for
+       linear attention, which has none; follow_bytes: and blocks of so many bytes, 0 to 2^60
+       each. */
     bool tensors_follow, lse_follows;
     int64_t follow_bytes[2];
 } ra_ring_config;
@@ -123,7 +125,8 @@ typedef struct ra_ring ra_ring;
  * returns at once; if a rank fails later, all return its status. Each cause is one logged line.
  *
  * @return RA_ERR_INVALID      shape, pattern, schedule, buffers, groups and rounds do not go
- *                             together; an enumerator or the scale is none; too large to count
+ *                             together; an enumerator is none of its kind; the scale is not
+ *                             finite (it may be negative); too large to count
  *                             (ra_elements_fit and, but for linear attention, ra_pairs_fit)
  *         RA_ERR_UNSUPPORTED  schedule shared between GPUs, or where a host's ranks have a window
  *                             for keys, and the system refuses them another; the kernel has no

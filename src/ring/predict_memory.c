@@ -258,7 +258,7 @@ static int64_t add_tensors(const ra_predict_job *job, int rank, int64_t *memory)
     bool const shared = job->schedule == RA_SCHEDULE_SHARED;
     memory[RA_MEM_QKV] = ra_predict_round(job, q) + (shared ? 2 * k : 2 * ra_predict_round(job, k));
     memory[RA_MEM_OUTPUT] = ra_predict_round(job, q);
-    bool const has_lse = (c->backward && c->linear == RA_LINEAR_NONE) || c->lse_follows;
+    bool const has_lse = ra_ring_has_lse(c);
     if (has_lse)
         memory[RA_MEM_LSE] = ra_predict_round(job, lse);
     if (c->backward) {

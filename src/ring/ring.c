@@ -197,19 +197,16 @@ static bool can_follow(int64_t bytes)
 /* Of linear attention, besides. Its states are of dim + 1 columns. */
 static ra_status check_linear(const ra_ring_config *c)
 {
-    bool const known =
-        (size_t)c->linear <= RA_LINEAR_CAUSAL && (size_t)c->linear_method <= RA_LINEAR_CUMSUM;
     bool const rows = c->layout == RA_LAYOUT_CONTIGUOUS || c->layout == RA_LAYOUT_AUTO;
     bool const gradients = !c->backward || c->linear == RA_LINEAR_BIDIRECTIONAL ||
                            c->linear_method == RA_LINEAR_CHUNKED;
     bool const stored = c->linear == RA_LINEAR_CAUSAL && c->linear_method == RA_LINEAR_CUMSUM;
-    if (known && rows && gradients && c->schedule == RA_SCHEDULE_AUTO && c->rounds <= 1 &&
-        c->scale == 0 &&
+    if (rows && gradients && c->schedule == RA_SCHEDULE_AUTO && c->rounds <= 1 && c->scale == 0 &&
         ra_elements_fit(c->batch, stored ? c->seq : 1, c->kv_heads, c->dim * (c->dim + 1)))
         return RA_OK;
-    ra_log(RA_LOG_ERROR, "ring: linear attention takes a kind and a method that there are, layout "
-                         "contiguous or auto, schedule auto, one round, no scale, for gradients "
-                         "the method chunked, and states that are not too large to count");
+    ra_log(RA_LOG_ERROR, "ring: linear attention takes layout contiguous or auto, schedule auto, "
+                         "one round, no scale, for gradients the method chunked, and states that "
+                         "are not too large to count");
     return RA_ERR_INVALID;
 }
 
@@ -223,17 +220,19 @@ ra_status ra_ring_check_config(const ra_ring_config *c, bool materialises)
     if (groups && c->comm_buffers >= 0 && c->comm_buffers <= RA_BUFFERS_MAX && c->rounds >= 0 &&
         c->rounds <= RA_ROUNDS_MAX && (c->rounds <= 1 || c->schedule != RA_SCHEDULE_RING) &&
         (size_t)c->schedule <= RA_SCHEDULE_AUTO && (size_t)c->layout <= RA_LAYOUT_AUTO &&
-        (size_t)c->dtype <= RA_BF16 && isfinite(c->scale) && can_follow(c->follow_bytes[0]) &&
-        can_follow(c->follow_bytes[1]) && ra_elements_fit(c->batch, c->seq, c->heads, c->dim))
+        (size_t)c->dtype <= RA_BF16 && isfinite(c->scale) &&
+        (size_t)c->linear <= RA_LINEAR_CAUSAL && (size_t)c->linear_method <= RA_LINEAR_CUMSUM &&
+        can_follow(c->follow_bytes[0]) && can_follow(c->follow_bytes[1]) &&
+        ra_elements_fit(c->batch, c->seq, c->heads, c->dim))
         return c->linear == RA_LINEAR_NONE ? RA_OK : check_linear(c);
     ra_log(RA_LOG_ERROR,
-           "ring: batch %lld, seq %lld, heads %d/%d, head_dim %d, dtype %s, scale %g, layout %s, "
-           "schedule %s, comm_buffers %d, head_groups %d, rounds %d and follow_bytes %lld and %lld "
-           "do not go together, or are too large to count",
+           "ring: batch %lld, seq %lld, heads %d/%d, head_dim %d, dtype %s, scale %g, linear %d by "
+           "method %d, layout %s, schedule %s, comm_buffers %d, head_groups %d, rounds %d and "
+           "follow_bytes %lld and %lld do not go together, or are too large to count",
            (long long)c->batch, (long long)c->seq, c->heads, c->kv_heads, c->dim,
-           ra_dtype_name(c->dtype), (double)c->scale, ra_layout_name(c->layout),
-           ra_schedule_name(c->schedule), c->comm_buffers, c->head_groups, c->rounds,
-           (long long)c->follow_bytes[0], (long long)c->follow_bytes[1]);
+           ra_dtype_name(c->dtype), (double)c->scale, (int)c->linear, (int)c->linear_method,
+           ra_layout_name(c->layout), ra_schedule_name(c->schedule), c->comm_buffers,
+           c->head_groups, c->rounds, (long long)c->follow_bytes[0], (long long)c->follow_bytes[1]);
     return RA_ERR_INVALID;
 }
 

@@ -395,6 +395,12 @@ typedef struct ra_plans_maker {
  */
 RA_CHECKED ra_status ra_choose_plans(const ra_plans_maker *maker);
 
+/* Whether lse is among the caller's tensors. */
+static inline bool ra_ring_has_lse(const ra_ring_config *config)
+{
+    return config->linear == RA_LINEAR_NONE && (config->backward || config->lse_follows);
+}
+
 /* Auto may have chosen schedule ring, which has one round. */
 static inline ra_schedule ra_schedule_of_rounds(ra_schedule chosen, int32_t rounds)
 {

@@ -129,7 +129,7 @@ static int64_t tensor_bytes(const ra_ring *ring)
     if (!c->tensors_follow)
         return 0;
     bool const has_keys = ring->key_window.data != NULL; /* k and v lie in memory of the ring */
-    bool const has_lse = c->lse_follows || (c->backward && c->linear == RA_LINEAR_NONE);
+    bool const has_lse = ra_ring_has_lse(c);
     int const q_count = c->backward ? 4 : 2; /* q, out; dout, dq */
     int const k_count = (has_keys ? 0 : 2) + (c->backward ? 2 : 0);
     return q_count * (int64_t)ra_pool_round(ring->pool, q) +

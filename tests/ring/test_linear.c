@@ -307,9 +307,12 @@ Test(linear, only_cumsum_grows_with_the_length)
 Test(linear, refuses_what_does_not_go_with_it)
 {
     ra_ring_config const good = linear_config(RA_LINEAR_CAUSAL, RA_LINEAR_CHUNKED, 32, 8, RA_F32);
-    ra_ring_config bad[8] = {good, good, good, good, good, good, good, good};
+    enum { CASES = 9 };
+    ra_ring_config bad[CASES];
     captured_log said;
     tensors t;
+    for (int i = 0; i < CASES; ++i)
+        bad[i] = good;
     bad[0].layout = RA_LAYOUT_STRIPED;
     bad[1].schedule = RA_SCHEDULE_RING;
     bad[2].scale = 0.5f;
@@ -320,8 +323,10 @@ Test(linear, refuses_what_does_not_go_with_it)
     bad[6].rounds = 2;
     bad[7].dim = 64; /* tensors can be counted, states of 65 columns cannot */
     bad[7].batch = INT64_MAX / 64 / good.seq / good.heads / 64;
+    bad[8].linear = RA_LINEAR_NONE; /* of which the method is no part, but none of its kind */
+    bad[8].linear_method = (ra_linear_method)7;
     tensors_init(&t, &good, 1, 1);
-    for (int i = 0; i < 8; ++i) {
+    for (int i = 0; i < CASES; ++i) {
         ring_job job = linear_job(&t, &bad[i], 1, 1);
         captured_log_begin(&said);
         ring_job_run(&job);

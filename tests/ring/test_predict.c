@@ -706,7 +706,7 @@ Test(predict, takes_no_sums_for_rows_that_are_only_passed_on)
     ring_job_free(&job);
 }
 
-/* Also where no backward pass reads it. */
+/* Also where no backward pass reads it; of linear attention there is none. */
 Test(predict, counts_lse_where_it_is_kept)
 {
     enum { SEQ = 2048, RANKS = 2 };
@@ -721,6 +721,12 @@ Test(predict, counts_lse_where_it_is_kept)
         cr_expect_eq(p.memory_bytes[RA_MEM_LSE], keeps * SEQ / RANKS * (int64_t)sizeof(float));
         ra_prediction_fini(&p);
     }
+    ra_prediction linear;
+    request.ring.linear = RA_LINEAR_BIDIRECTIONAL;
+    request.ring.schedule = RA_SCHEDULE_AUTO;
+    cr_assert_eq(ra_predict(&request, &linear), RA_OK);
+    cr_expect_eq(linear.memory_bytes[RA_MEM_LSE], 0);
+    ra_prediction_fini(&linear);
     ring_job_free(&job);
 }
 
