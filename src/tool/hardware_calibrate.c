@@ -313,6 +313,11 @@ ra_status ra_hardware_calibrate(const char *path, ra_comm *comm, ra_hardware *ha
             hardware->multiprocessors = all.threads;
         if (all.on_gpu)
             hardware->compute_capability = capability_of(root);
+        if (!all.on_gpu && hardware->multiprocessors > 0)
+            ra_log(RA_LOG_WARNING,
+                   "%s: was measured on a CPU: the GPUs of --hardware are left out, and the CPU is "
+                   "planned",
+                   path);
         if (!all.on_gpu) { /* a machine of CPUs, whatever it was */
             hardware->threads = all.threads;
             hardware->multiprocessors = 0;

@@ -345,7 +345,8 @@ Test(plan_hardware, a_machine_is_of_cpus_once_one_was_measured)
                               "node: {gb_per_s: 3}\n";
     command_file_write("gpu.yaml", gpu, strlen(gpu));
     write_bench();
-    expect_kernel("--hardware gpu.yaml --calibrate bench.json --set shape.dtype=f32", "cpu", NULL);
+    expect_kernel("--hardware gpu.yaml --calibrate bench.json --set shape.dtype=f32", "cpu",
+                  "the GPUs of --hardware are left out");
 }
 
 /* Every file there is, of machines and of what to measure on one. */
