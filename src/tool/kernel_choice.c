@@ -12,8 +12,10 @@ void ra_kernel_list_add(ra_kernel_list *list, const ra_kernel_ops *ops)
     for (int i = 0; i < list->count; i++)
         if (list->tables[i] == ops)
             return;
-    if (ops != NULL)
-        list->tables[list->count++] = ops;
+    if (ops == NULL)
+        return;
+    RA_ASSERT(list->count < RA_KERNEL_LIST_MAX);
+    list->tables[list->count++] = ops;
 }
 
 /* The best one first, then from the widest vectors down; all of them but standard. */

@@ -20,7 +20,7 @@
 
 enum { WRITE_MAX_BYTES = 1 << 30 }; /* pwrite(2) moves at most 2 GiB at a time */
 
-#define REMEDY_SPACE "check the disk's space and quota"
+#define REMEDY_SPACE "check the disk's space, the quota, and the limit on file sizes (ulimit -f)"
 #define REMEDY_NAME  "give a shorter name"
 
 struct ra_tensor_writer {
