@@ -384,9 +384,9 @@ template <class Element, int DIM> struct forward_wgmma {
                                       float (&s)[1][TILES][4])
     {
         warpgroup_pin(s[0]);
+        tell(on.rows_read[KEY_ROWS][n % PLACES]); /* before a branch, or ptxas puts it off */
         if (masked)
             products::mask(known(on, n).cursor, s, first_of(half));
-        tell(on.rows_read[KEY_ROWS][n % PLACES]);
     }
 
     /* Of a warpgroup's tile. */
@@ -432,7 +432,11 @@ template <class Element, int DIM> struct forward_wgmma {
         take_scores(on, n + 1, masked, half, fresh);
         bool const raised = rows::raise(f, fresh, t.top, left);
         rows::weigh(f, t.top, fresh, sum);
-        warpgroup_pin(fresh[0]); /* weights are computed before values are waited for */
+        /* Weights are computed before values are waited for. The branch is there for nothing else:
+           ptxas moves few past it. */
+        warpgroup_pin(fresh[0]);
+        if (raised)
+            warp_barrier();
         end_weighted(on, n, t.s);
         if (raised)
             rows::scale_sums(left, t.s);
