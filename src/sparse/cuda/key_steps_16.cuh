@@ -112,8 +112,9 @@ struct key_steps_16 {
         if (!visit_is_over(block, block.cursor[next]))
             copy_step(f, block.task, block.cursor[next], stage_of(shared, at ^ 1));
         if (thread_index() == 0) {
-            block.cursor[after] = block.cursor[next];
-            visit_next(f, block, QUERIES, block.cursor[after]);
+            ra_query_cursor c = block.cursor[next]; /* in registers: others wait for this thread */
+            visit_next(f, block, QUERIES, c);
+            block.cursor[after] = c;
         }
         warp_barrier(); /* all lanes do what follows together, as products ask for */
     }
