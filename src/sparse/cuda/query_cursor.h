@@ -118,9 +118,10 @@ RA_HD bool ra_query_cursor_enter(const ra_key_block *block, ra_tile tile, ra_run
                                  ra_query_cursor *c)
 {
     /* A single key has any stride. */
-    int32_t const k_stride = run.k_count == 1 ? block->stride : run.k_stride;
+    int32_t const stride = block->stride;
+    int32_t const k_stride = run.k_count == 1 ? stride : run.k_stride;
     int32_t const first = block->row - run.k_begin;
-    int32_t const last = first + block->stride * (block->count - 1);
+    int32_t const last = first + stride * (block->count - 1);
     int32_t const b_first = -ra_key_of_row(-first, k_stride),
                   b_last = ra_key_of_row(last, k_stride);
     if (b_last < 0 || b_first >= run.k_count)
@@ -133,8 +134,7 @@ RA_HD bool ra_query_cursor_enter(const ra_key_block *block, ra_tile tile, ra_run
     c->band = ra_run_band_of(&run, tile.q_count);
     c->b_first = ra_hd_max(b_first, 0);
     c->b_last = ra_hd_min(b_last, run.k_count - 1);
-    c->shift =
-        k_stride == block->stride && b_first * k_stride == first ? b_first : (int32_t)RA_SHIFT_NONE;
+    c->shift = k_stride == stride && b_first * k_stride == first ? b_first : (int32_t)RA_SHIFT_NONE;
     c->a_begin = ra_hd_max(0, c->b_first - c->band.hi);
     c->a_end = ra_hd_min(tile.q_count, c->b_last - c->band.lo + 1);
     c->a = c->a_begin;
