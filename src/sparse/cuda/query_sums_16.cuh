@@ -50,16 +50,16 @@ template <int ROW_TILES, int TILES, int ACROSS> struct query_sums_16 {
             rows.first + ra_hd_min(row, rows.count - 1) * rows.row_floats + (odd ? 6 : 0);
 #pragma unroll
         for (int n = 0; n < TILES; n += 2) {
-            float own[2], given[2];
+            float low[2], high[2]; /* of the two tiles: what the lane adds, in their order */
 #pragma unroll
             for (int e = 0; e < 2; ++e) {
-                float const low = acc[m][n][2 * half + e], high = acc[m][n + 1][2 * half + e];
-                own[e] = there ? (odd ? high : low) * f.scale : 0;
-                given[e] = there ? (odd ? low : high) * f.scale : 0;
+                low[e] = there ? acc[m][n][2 * half + e] * f.scale : 0;
+                high[e] = there ? acc[m][n + 1][2 * half + e] * f.scale : 0;
+                float const taken = shuffle_xor(odd ? low[e] : high[e], 1);
+                low[e] = odd ? taken : low[e];
+                high[e] = odd ? high[e] : taken;
             }
-            float const taken[2] = {shuffle_xor(given[0], 1), shuffle_xor(given[1], 1)};
-            float const four[4] = {odd ? taken[0] : own[0], odd ? taken[1] : own[1],
-                                   odd ? own[0] : taken[0], odd ? own[1] : taken[1]};
+            float const four[4] = {low[0], low[1], high[0], high[1]};
             add_four_atomic(to + ra_sum_column(ACROSS, n), four);
         }
     }
