@@ -129,12 +129,11 @@ static int64_t tensor_bytes(const ra_ring *ring)
     if (!c->tensors_follow)
         return 0;
     bool const has_keys = ring->key_window.data != NULL; /* k and v lie in memory of the ring */
-    bool const has_lse = ra_ring_has_lse(c);
-    int const q_count = c->backward ? 4 : 2; /* q, out; dout, dq */
+    int const q_count = c->backward ? 4 : 2;             /* q, out; dout, dq */
     int const k_count = (has_keys ? 0 : 2) + (c->backward ? 2 : 0);
     return q_count * (int64_t)ra_pool_round(ring->pool, q) +
            k_count * (int64_t)ra_pool_round(ring->pool, k) +
-           (has_lse ? (int64_t)ra_pool_round(ring->pool, lse) : 0) +
+           (ra_ring_has_lse(c) ? (int64_t)ra_pool_round(ring->pool, lse) : 0) +
            (int64_t)ra_pool_round(ring->pool, (size_t)c->follow_bytes[0]) +
            (int64_t)ra_pool_round(ring->pool, (size_t)c->follow_bytes[1]);
 }

@@ -291,6 +291,30 @@ static ra_status judge(const char *path, const samples *all)
     return RA_OK;
 }
 
+static void become_gpus(const samples *all, const json_t *root, ra_hardware *hardware)
+{
+    if (all->threads > 0)
+        hardware->multiprocessors = all->threads;
+    hardware->compute_capability = capability_of(root);
+}
+
+/* Whatever it was. */
+static void become_cpus(const samples *all, const char *path, int64_t cache_bytes,
+                        ra_hardware *hardware)
+{
+    if (hardware->multiprocessors > 0)
+        ra_log(RA_LOG_WARNING,
+               "%s: was measured on a CPU: the GPUs of --hardware are left out, and the CPU is "
+               "planned",
+               path);
+    hardware->threads = all->threads;
+    hardware->multiprocessors = 0;
+    hardware->compute_capability = 0;
+    hardware->context_bytes = 0;
+    if (cache_bytes > 0)
+        hardware->cache_bytes = cache_bytes;
+}
+
 ra_status ra_hardware_calibrate(const char *path, ra_comm *comm, ra_hardware *hardware)
 {
     json_t *root;
@@ -309,23 +333,10 @@ ra_status ra_hardware_calibrate(const char *path, ra_comm *comm, ra_hardware *ha
         status = judge(path, &all);
     if (status == RA_OK) {
         speeds_set(&all, root, hardware);
-        if (all.on_gpu && all.threads > 0)
-            hardware->multiprocessors = all.threads;
         if (all.on_gpu)
-            hardware->compute_capability = capability_of(root);
-        if (!all.on_gpu && hardware->multiprocessors > 0)
-            ra_log(RA_LOG_WARNING,
-                   "%s: was measured on a CPU: the GPUs of --hardware are left out, and the CPU is "
-                   "planned",
-                   path);
-        if (!all.on_gpu) { /* a machine of CPUs, whatever it was */
-            hardware->threads = all.threads;
-            hardware->multiprocessors = 0;
-            hardware->compute_capability = 0;
-            hardware->context_bytes = 0;
-        }
-        if (!all.on_gpu && cache > 0)
-            hardware->cache_bytes = cache;
+            become_gpus(&all, root, hardware);
+        else
+            become_cpus(&all, path, cache, hardware);
         status = ra_hardware_check(path, hardware);
         ra_json_mention_incomplete(path, root);
     }
