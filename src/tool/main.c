@@ -45,6 +45,9 @@ int main(int argc, char **argv)
     (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     /* NCCL takes this for what a communicator asks for: calls that block have no deadline. */
     (void)setenv("NCCL_COMM_BLOCKING", "0", 1);
+    /* Open MPI sends what a receiver has asked for over TCP as one piece, behind which our own
+       request for the peer's waits: one direction at a time. It is read when MPI begins. */
+    (void)setenv("OMPI_MCA_btl_tcp_rdma_pipeline_frag_size", "262144", 0);
     ra_status status = ra_ranks_join(&argc, &argv, RA_RANKS_JOIN_MS, &comm);
     if (status != RA_OK)
         return ra_exit_code(status);

@@ -115,6 +115,25 @@ Test(placed_command, warns_of_ranks_that_do_not_yield)
     }
 }
 
+/* Open MPI prints what it was told by the environment. */
+Test(placed_command, lets_messages_over_tcp_pass_each_other)
+{
+    static const char *const settings[] = {"", "OMPI_MCA_btl_tcp_rdma_pipeline_frag_size=65536"};
+    static const char *const wanted[] = {"btl_tcp_rdma_pipeline_frag_size=262144",
+                                         "btl_tcp_rdma_pipeline_frag_size=65536"};
+    if (!command_has_mpi())
+        cr_skip("no MPI");
+    for (int i = 0; i < 2; i++) {
+        char line[512];
+        snprintf(line, sizeof(line),
+                 "OMPI_MCA_btl=self,tcp %s OMPI_MCA_mpi_show_mca_params=enviro \"$MPIEXEC\" -n 1 "
+                 "\"$RINGATTN\" " SMALL,
+                 settings[i]);
+        command_shell(&result, line);
+        cr_expect_eq(command_count_lines(result.err, wanted[i]), 1, "%s", result.err);
+    }
+}
+
 Test(placed_command, advises_in_info)
 {
     command_run(&result, 0, "info");
