@@ -1,26 +1,16 @@
 /*
  * The backward pass. Keys and values travel as in the forward pass; each step's partial dK and dV
  * travel home in float32, at once or, with schedule ring, round it. Additions to a row happen in
- * the order of steps, whatever the timing, so that runs repeat bit for bit.
+ * an order that the plan fixes, whatever the timing, so that runs repeat bit for bit.
  *
  * With two buffers, step s overlaps with the keys of step s + 1 and the gradients of step s - 1.
+ * The own step needs nobody's keys: some of its heads are computed while the first keys come, the
+ * others while the last gradients travel.
  */
 #include "internal.h"
-#include "ring/ring_internal.h"
+#include "ring/backward_pass.h"
 
-typedef struct backward_pass {
-    ra_ring *ring;
-    const ra_plan *plan;
-    ra_head_group group;
-    int32_t group_index;
-    ra_backward_step step; /* what all steps have in common */
-    ra_pair_view own;      /* keys and values */
-    ra_pair_view own_grads;
-    ra_stored_grads direct; /* gradients that are computed in the outputs */
-    const ra_ring_tensors *tensors;
-} backward_pass;
-
-static ra_status bring_keys(backward_pass *pass, int s, ra_pair_view *held_out)
+static ra_status bring_keys(ra_backward_pass *pass, int s, ra_pair_view *held_out)
 {
     return ra_keys_bring(pass->ring, pass->plan, &pass->group, s, &pass->own,
                          "backward keys and values", held_out);
@@ -35,7 +25,7 @@ static ra_status zero(ra_ring *ring, int step, void *data, size_t bytes, int64_t
 }
 
 /* Where a step puts gradients: outputs, a window, or accumulators of one head group. */
-static void begin_grads(backward_pass *pass)
+static void begin_grads(ra_backward_pass *pass)
 {
     ra_ring *ring = pass->ring;
     const ra_ring_config *c = &ring->config;
@@ -57,7 +47,7 @@ static void begin_grads(backward_pass *pass)
 }
 
 /* Zero accumulators, but for gradients of keys that an earlier group has added to. */
-static ra_status zero_sums(const backward_pass *pass)
+static ra_status zero_sums(const ra_backward_pass *pass)
 {
     ra_ring *ring = pass->ring;
     bool const keeps =
@@ -70,7 +60,7 @@ static ra_status zero_sums(const backward_pass *pass)
                 ra_ring_local_rows(ring));
 }
 
-static ra_status begin_group(backward_pass *pass, int32_t index)
+static ra_status begin_group(ra_backward_pass *pass, int32_t index)
 {
     ra_ring *ring = pass->ring;
     pass->group = ra_ring_group(ring, index);
@@ -78,6 +68,8 @@ static ra_status begin_group(backward_pass *pass, int32_t index)
     pass->plan = ra_ring_plan(ring, index);
     pass->direct = ra_ring_direct_grads(ring, pass->plan, &pass->group);
     pass->own = ra_ring_own_keys(ring, pass->tensors, &pass->group);
+    pass->q_count = pass->group.q_count;
+    ra_backward_cut_own(pass);
     int64_t const first_line = ra_ring_first_line(ring, &pass->group);
     pass->step =
         (ra_backward_step){.shape = ra_ring_shape(ring, &pass->group),
@@ -108,76 +100,18 @@ static ra_status make_delta(ra_ring *ring, const ra_ring_tensors *tensors)
     return status;
 }
 
-/* What our queries add to the rows of one part of a step, or of all parts. */
-static ra_status compute(backward_pass *pass, ra_kernel_pair pair, int owner, const ra_tilemap *map,
-                         const ra_pair_view *keys, const ra_pair_view *grads)
-{
-    if (map->run_count == 0 || pass->ring->mode == RA_RING_COMM_ONLY)
-        return RA_OK;
-    ra_backward_step step = pass->step;
-    step.map = map;
-    step.pair = pair;
-    step.k = keys->first;
-    step.v = keys->second;
-    step.dk = grads->first;
-    step.dv = grads->second;
-    step.ends_only = pass->ring->mode == RA_RING_ENDS_ONLY;
-    ra_status status = ra_ring_wait_flights(pass->ring);
-    step.yields = ra_ring_is_exchanging(pass->ring);
-    size_t const bytes = ra_ring_keys_bytes(pass->ring, pass->group.kv_count, map->k_rows);
-    int64_t const mark = ra_ring_mark(pass->ring, RA_TRACE_BACKWARD_KERNEL, pair.step, owner,
-                                      (int64_t)bytes, map->k_rows);
-    if (status == RA_OK)
-        status = pass->ring->kernel->ops->backward(pass->ring->kernel, &step);
-    ra_ring_mark_end(pass->ring, mark);
-    return status;
-}
-
-/*
- * All that a step adds to gradients of held rows. In turn j the member at place p adds to part
- * p + j; nobody else does until the barrier.
- */
-static ra_status compute_turns(backward_pass *pass, int s, const ra_pair_view *keys,
-                               const ra_pair_view *grads)
-{
-    static const char operation[] = "backward: gradients of a turn";
-    const ra_step *step = &pass->plan->steps[s];
-    int const turns = ra_ring_team_size(pass->ring);
-    ra_kernel_pair pair = {.group = pass->group_index, .step = s};
-    ra_status status = RA_OK, computed = RA_OK;
-    if (turns == 1)
-        return compute(pass, pair, ra_step_owner(step), &step->map, keys, grads);
-    for (int turn = 0; turn < turns && status == RA_OK; ++turn) {
-        int const at = (ra_ring_place(pass->ring) + turn) % turns;
-        status = ra_shared_barrier(pass->ring, operation, s);
-        /* A member that has failed still joins the barrier, because the others do not know yet. */
-        if (status != RA_OK || computed != RA_OK || at >= step->part_count)
-            continue;
-        const ra_part *part = &step->parts[at];
-        ra_pair_view const part_keys = ra_pair_skip(keys, part->first);
-        ra_pair_view const part_grads = ra_pair_skip(grads, part->first);
-        pair.part = at;
-        pair.first_key = part->first;
-        const ra_tilemap *map = part->map.layers != NULL ? &part->map : &step->map;
-        computed = compute(pass, pair, part->owner, map, &part_keys, &part_grads);
-    }
-    if (status == RA_OK)
-        status = ra_shared_barrier(pass->ring, operation, s);
-    return computed != RA_OK ? computed : status;
-}
-
 static ra_region *partial_of(ra_ring *ring, int step)
 {
     return &ring->partial[ra_grads_slot(&ring->config, step)];
 }
 
-static ra_pair_view grads_view(const backward_pass *pass, void *data)
+static ra_pair_view grads_view(const ra_backward_pass *pass, void *data)
 {
     return ra_ring_pair(pass->ring, pass->group.kv_count, data, RA_F32);
 }
 
 /* Add what came at the end of step s. */
-static ra_status add_pair(backward_pass *pass, int s, const ra_rowset *rows,
+static ra_status add_pair(ra_backward_pass *pass, int s, const ra_rowset *rows,
                           const ra_pair_view *from, const ra_pair_view *to)
 {
     ra_ring *ring = pass->ring;
@@ -195,7 +129,7 @@ static ra_status add_pair(backward_pass *pass, int s, const ra_rowset *rows,
 }
 
 /* Add what step s's exchange brought, to our own rows or to the rows of step s + 1. */
-static ra_status grads_arrive(backward_pass *pass, int s)
+static ra_status grads_arrive(ra_backward_pass *pass, int s)
 {
     ra_ring *ring = pass->ring;
     const ra_step *step = &pass->plan->steps[s];
@@ -213,7 +147,7 @@ static ra_status grads_arrive(backward_pass *pass, int s)
     return status;
 }
 
-static ra_status grads_post(backward_pass *pass, int s)
+static ra_status grads_post(ra_backward_pass *pass, int s)
 {
     ra_ring *ring = pass->ring;
     const ra_step *step = &pass->plan->steps[s];
@@ -234,7 +168,7 @@ static ra_status grads_post(backward_pass *pass, int s)
 }
 
 /* Partial gradients of step s, complete except for those in flight from the rank before. */
-static ra_status compute_partial(backward_pass *pass, int s, const ra_pair_view *held)
+static ra_status compute_partial(ra_backward_pass *pass, int s, const ra_pair_view *held)
 {
     ra_ring *ring = pass->ring;
     const ra_step *step = &pass->plan->steps[s];
@@ -250,14 +184,14 @@ static ra_status compute_partial(backward_pass *pass, int s, const ra_pair_view 
     if (mine > 0)      /* each member zeroes what it fetched and sends back */
         status = zero(ring, s, (char *)ra_region_data(partial) + skip, mine, step->grad_out_rows);
     ra_pair_view const grads = grads_view(pass, ra_region_data(partial));
-    return status != RA_OK ? status : compute_turns(pass, s, held, &grads);
+    return status != RA_OK ? status : ra_backward_compute(pass, s, held, &grads);
 }
 
 /*
  * One step s >= 1. What arrived for it at the end of step s - 1 is added after it has computed, so
  * that the arrival overlaps with computing.
  */
-static ra_status backward_step(backward_pass *pass, int s)
+static ra_status backward_step(ra_backward_pass *pass, int s)
 {
     ra_ring *ring = pass->ring;
     bool const overlap = ring->config.comm_buffers == 2;
@@ -291,7 +225,7 @@ static ra_status store(ra_ring *ring, const ra_kernel_shape *shape, int64_t rows
     return status;
 }
 
-static ra_status store_queries(const backward_pass *pass)
+static ra_status store_queries(const ra_backward_pass *pass)
 {
     ra_kernel_shape shape = pass->step.shape;
     ra_view const dq = ra_ring_query_view(pass->ring, pass->tensors->dq, &pass->group);
@@ -302,7 +236,7 @@ static ra_status store_queries(const backward_pass *pass)
                  &dq);
 }
 
-static ra_status store_keys(const backward_pass *pass)
+static ra_status store_keys(const ra_backward_pass *pass)
 {
     const ra_ring_tensors *t = pass->tensors;
     const ra_kernel_shape *shape = &pass->step.shape;
@@ -317,7 +251,7 @@ static ra_status store_keys(const backward_pass *pass)
 
 /* Zero the gradients of a group's keys, once no member still stores those of the group before from
    there. */
-static ra_status begin_team_grads(backward_pass *pass)
+static ra_status begin_team_grads(ra_backward_pass *pass)
 {
     ra_ring *ring = pass->ring;
     int64_t const rows = ra_ring_local_rows(ring);
@@ -329,31 +263,43 @@ static ra_status begin_team_grads(backward_pass *pass)
                                   ra_ring_grads_bytes(ring, pass->group.kv_count, rows), rows);
 }
 
-/* Step 0: the own team's rows, where they lie. */
-static ra_status compute_own(backward_pass *pass, const ra_pair_view *keys)
+/* Step 0: the own team's rows, where they lie, with the early heads or the late ones. */
+static ra_status own_step(ra_backward_pass *pass, bool is_late)
 {
-    bool const shared = pass->ring->schedule == RA_SCHEDULE_SHARED;
-    ra_pair_view const grads =
-        shared ? ra_shared_grads(pass->ring, &pass->group, 0) : pass->own_grads;
-    return compute_turns(pass, 0, keys, &grads);
+    ra_ring *ring = pass->ring;
+    int32_t const heads = pass->group.q_count;
+    bool const shared = ring->schedule == RA_SCHEDULE_SHARED;
+    ra_pair_view const grads = shared ? ra_shared_grads(ring, &pass->group, 0) : pass->own_grads;
+    int64_t const mark = ra_ring_mark_step(ring, pass->plan, 0);
+    ra_status status = RA_OK;
+    ring->step = 0;
+    if (!is_late)
+        status = bring_keys(pass, 0, &pass->team_keys);
+    pass->q_first = is_late ? pass->q_early : 0;
+    pass->q_count = is_late ? heads - pass->q_early : pass->q_early;
+    if (status == RA_OK)
+        status =
+            ra_ring_agree_on_step(ring, ra_backward_compute(pass, 0, &pass->team_keys, &grads));
+    pass->q_first = 0;
+    pass->q_count = heads;
+    ra_ring_mark_end(ring, mark);
+    return status;
 }
 
-static ra_status run_group(backward_pass *pass)
+static ra_status run_group(ra_backward_pass *pass)
 {
     ra_ring *ring = pass->ring;
     int const steps = pass->plan->step_count;
-    ra_pair_view held;
     ring->step = 0;
     ra_status status = begin_team_grads(pass);
-    int64_t const mark = ra_ring_mark_step(ring, pass->plan, 0);
     if (status == RA_OK)
-        status = bring_keys(pass, 0, &held);
-    if (status == RA_OK)
-        status = ra_ring_agree_on_step(ring, compute_own(pass, &held));
+        status = own_step(pass, false);
     ra_pool_mark(ring->pool, "backward step", pass->group_index, 0);
-    ra_ring_mark_end(ring, mark);
-    for (int s = 1; s < steps && status == RA_OK; ++s)
+    for (int s = 1; s < steps && status == RA_OK; ++s) {
         status = backward_step(pass, s);
+        if (s == pass->late && status == RA_OK)
+            status = own_step(pass, true);
+    }
     if (status == RA_OK)
         status = store_queries(pass); /* while the last gradients of keys travel */
     if (steps > 1 && status == RA_OK)
@@ -393,7 +339,7 @@ static ra_status begin(ra_ring *ring, const ra_ring_tensors *tensors)
 
 static ra_status backward_group(ra_ring *ring, const ra_ring_tensors *tensors, int32_t group)
 {
-    backward_pass pass = {.ring = ring, .tensors = tensors};
+    ra_backward_pass pass = {.ring = ring, .tensors = tensors};
     ra_status const status = begin_group(&pass, group);
     return status != RA_OK ? status : run_group(&pass);
 }

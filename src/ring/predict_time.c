@@ -101,15 +101,29 @@ void ra_predict_add_times(const ra_predict_job *job, const ra_predict_plan *plan
     }
 }
 
-static void add_comm(const ra_predict_job *job, ra_predicted_step *step)
+static const ra_link *link_of(const ra_predict_job *job, const ra_predicted_step *step)
 {
     const ra_hardware *h = job->request->hardware;
-    const ra_link *link = step->crosses_nodes ? &h->network : &h->node;
-    double const keys = (double)ra_max_i64(step->held_bytes, step->sent_bytes);
-    double const grads = (double)ra_max_i64(step->grad_in_bytes, step->grad_out_bytes);
-    step->forward_ms[1] = ra_predict_link_ms(link, keys);
+    return step->crosses_nodes ? &h->network : &h->node;
+}
+
+/* What travels the longer way of a link. */
+static double keys_bytes(const ra_predicted_step *step)
+{
+    return (double)ra_max_i64(step->held_bytes, step->sent_bytes);
+}
+
+static double grads_bytes(const ra_predicted_step *step)
+{
+    return (double)ra_max_i64(step->grad_in_bytes, step->grad_out_bytes);
+}
+
+static void add_comm(const ra_predict_job *job, ra_predicted_step *step)
+{
+    const ra_link *link = link_of(job, step);
+    step->forward_ms[1] = ra_predict_link_ms(link, keys_bytes(step));
     if (job->request->ring.backward)
-        step->backward_ms[1] = ra_predict_link_ms(link, keys) + ra_predict_link_ms(link, grads);
+        step->backward_ms[1] = step->forward_ms[1] + ra_predict_link_ms(link, grads_bytes(step));
 }
 
 /* If chunks stand for others, scale the steps to the total of the rank's rows. */
@@ -128,24 +142,59 @@ static void scale_steps(const ra_predict_job *job, int index, ra_predicted_step 
     }
 }
 
-/* With two buffers a step's keys travel while the step before computes, except on a GPU with a
-   table that takes memory in its steps. */
+/* With two buffers: the next step's keys travel while one computes. */
+static double forward_ms(const ra_predict_job *job, const ra_predicted_step *steps)
+{
+    double total_ms = 0;
+    for (int s = 0; s < job->step_count; ++s) {
+        double const coming_ms = s + 1 < job->step_count ? steps[s + 1].forward_ms[1] : 0;
+        total_ms += fmax(steps[s].forward_ms[0], coming_ms);
+    }
+    return total_ms;
+}
+
+/* Likewise, and the gradients of the step before. Part of the own step is computed while the last
+   gradients travel (ra_backward_cut_own). */
+static double backward_ms(const ra_predict_job *job, const ra_predicted_step *steps)
+{
+    const ra_ring_config *c = &job->request->ring;
+    ra_head_group const group = ra_ring_group_of(c, job->groups, job->groups - 1);
+    int32_t const lots = ra_own_lots(&group);
+    double const own_ms = steps[0].backward_ms[0];
+    double total_ms = 0, leaving_ms = 0, early = 1;
+    int late = 0;
+    for (int s = 1; s < job->step_count; ++s)
+        late = grads_bytes(&steps[s]) > 0 ? s : late;
+    if (late > 0 && !job->request->standard)
+        early =
+            (double)ra_early_lots(lots, keys_bytes(&steps[1]), grads_bytes(&steps[late])) / lots;
+    for (int s = 0; s < job->step_count; ++s) {
+        double const ms = s > 0 ? steps[s].backward_ms[0] : early * own_ms;
+        double const coming_ms = s + 1 < job->step_count ? steps[s + 1].forward_ms[1] : 0;
+        total_ms += fmax(ms, coming_ms + leaving_ms);
+        leaving_ms = steps[s].backward_ms[1] - steps[s].forward_ms[1];
+        if (s == late && s > 0) {
+            total_ms += fmax((1 - early) * own_ms, leaving_ms);
+            leaving_ms = 0;
+        }
+    }
+    return total_ms;
+}
+
 static ra_predicted_pass pass_of(const ra_predict_job *job, const ra_predicted_step *steps,
                                  bool backward)
 {
     ra_predicted_pass pass = {0};
+    /* A table that takes memory in its steps rests on a GPU while messages travel. */
     bool const rests = job->request->standard && job->request->on_device;
-    bool const overlaps = job->request->ring.comm_buffers == 2 && !rests;
     for (int s = 0; s < job->step_count; ++s) {
         const double *ms = backward ? steps[s].backward_ms : steps[s].forward_ms;
-        const double *next = s + 1 < job->step_count
-                                 ? (backward ? steps[s + 1].backward_ms : steps[s + 1].forward_ms)
-                                 : NULL;
-        double const coming = next != NULL ? next[1] : 0;
         pass.compute_ms += ms[0];
         pass.comm_ms += ms[1];
-        pass.total_ms += overlaps ? fmax(ms[0], coming) : ms[0] + ms[1];
     }
+    pass.total_ms = pass.compute_ms + pass.comm_ms;
+    if (job->request->ring.comm_buffers == 2 && !rests)
+        pass.total_ms = backward ? backward_ms(job, steps) : forward_ms(job, steps);
     pass.exposed_ms = pass.total_ms - pass.compute_ms;
     double const lesser = fmin(pass.compute_ms, pass.comm_ms);
     pass.overlap =

@@ -511,6 +511,22 @@ static inline int ra_grads_slot(const ra_ring_config *config, int step)
 }
 
 /*
+ * Backward: the own step's heads are computed in two parts, one while the first step's keys come,
+ * one while the last gradients travel. Lots of heads that either may have: key heads, or the query
+ * heads of a single one; and how many come early, by the bytes that there are to wait for.
+ */
+static inline int32_t ra_own_lots(const ra_head_group *group)
+{
+    return group->kv_count > 1 ? group->kv_count : group->q_count;
+}
+
+static inline int32_t ra_early_lots(int32_t lots, double keys_bytes, double grads_bytes)
+{
+    double const bytes = keys_bytes + grads_bytes;
+    return lots > 1 && bytes > 0 ? (int32_t)(keys_bytes / bytes * lots + 0.5) : lots;
+}
+
+/*
  * Start an exchange, and wait for it; NULL transfer: RA_OK at once. `kind` is that of the send:
  * receiving and waiting come next to it.
  */
@@ -524,6 +540,8 @@ static inline bool ra_ring_is_exchanging(const ra_ring *ring)
     return ring->keys_flight.transfer != NULL || ring->grads_flight.transfer != NULL;
 }
 
+/* Whether the kernel's table takes memory in its steps. */
+bool ra_ring_steps_can_fail(const ra_ring *ring);
 /*
  * A kernel's status, or, if its table takes memory in its steps, the worst of all ranks': so no
  * rank waits for one that has given up, and a job can go on to its next try. All wait for

@@ -2,15 +2,15 @@
 #include "internal.h"
 #include "ring/ring_internal.h"
 
-/* A table without `begin` takes nothing in its steps, so that no rank fails alone. */
-static bool steps_can_fail(const ra_ring *ring)
+/* A table without `begin` takes nothing, so that no rank fails alone. */
+bool ra_ring_steps_can_fail(const ra_ring *ring)
 {
     return ring->kernel->ops->begin != NULL;
 }
 
 ra_status ra_ring_agree_on_step(ra_ring *ring, ra_status mine)
 {
-    if (!steps_can_fail(ring))
+    if (!ra_ring_steps_can_fail(ring))
         return mine;
     ra_status const waited = ra_ring_wait_flights(ring);
     return ra_ring_agree(ring, mine != RA_OK ? mine : waited);
@@ -18,7 +18,7 @@ ra_status ra_ring_agree_on_step(ra_ring *ring, ra_status mine)
 
 ra_status ra_ring_wait_flights(ra_ring *ring)
 {
-    if (!steps_can_fail(ring) || ring->pool == ring->host_pool)
+    if (!ra_ring_steps_can_fail(ring) || ring->pool == ring->host_pool)
         return RA_OK;
     ra_status const status = ra_flight_wait(ring, &ring->keys_flight);
     return status != RA_OK ? status : ra_flight_wait(ring, &ring->grads_flight);

@@ -288,8 +288,8 @@ int64_t ra_ring_mark_step(const ra_ring *ring, const ra_plan *plan, int s)
  * Per pass: the pass, two barriers around it, three outputs zeroed, delta. Per group: the group,
  * zero twice, store three times, two barriers. Per step: the step, zero, pack, add, three barriers,
  * and sending, receiving and waiting for keys and for gradients; a kernel in forward, and in
- * backward a kernel and a barrier for each turn. Linear attention: the pass, and per group the
- * group, four scans, and three kernels.
+ * backward a kernel and a barrier for each turn. Backward comes to the own step twice. Linear
+ * attention: the pass, and per group the group, four scans, and three kernels.
  */
 int64_t ra_ring_trace_bound(const ra_ring *ring)
 {
@@ -299,6 +299,6 @@ int64_t ra_ring_trace_bound(const ra_ring *ring)
     int64_t const steps = ring->plans[0].step_count, turns = ra_ring_team_size(ring);
     int64_t const forward = PASS + ring->group_count * (GROUP + FORWARD_STEP * steps);
     int64_t const backward =
-        PASS + ring->group_count * (GROUP + (BACKWARD_STEP + TURN * turns) * steps);
+        PASS + ring->group_count * (GROUP + (BACKWARD_STEP + TURN * turns) * (steps + 1));
     return forward + (ring->config.backward ? backward : 0);
 }

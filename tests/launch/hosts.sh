@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # hosts.sh FOLDER COMMAND: run a command on host1, one of two hosts that this machine plays: network
 # and name apart, on a bridge. FOLDER is for files. Inside `unshare --mount --net`, as root; all of
-# it is gone when the command ends. mpirun reaches the other host through FOLDER/agent.
+# it is gone when the command ends. mpirun reaches the other host through FOLDER/agent. RATE (1gbit,
+# say; as tc writes it) bounds what each host sends.
 set -euo pipefail
 folder=$1
 
@@ -21,6 +22,9 @@ for host in 1 2; do
     ip -n "host$host" addr add "10.77.0.$host/24" dev eth0
     ip -n "host$host" link set eth0 up
     ip -n "host$host" link set lo up
+    if [ -n "${RATE:-}" ]; then
+        tc -n "host$host" qdisc add dev eth0 root tbf rate "$RATE" burst 256kb latency 20ms
+    fi
 done
 
 # In place of ssh: [-option]... HOST WORD...; the words are for a shell, as with ssh.

@@ -140,16 +140,16 @@ Test(trace, nothing_arrives_before_it_was_posted)
 /* Causal and contiguous: rank r sees the keys of the ranks before it, and no other's. */
 Test(trace, every_live_step_of_every_rank_has_its_kernel_call_and_no_other_has)
 {
-    enum { RANKS = 4 };
+    enum { RANKS = 4 }; /* and head groups of one head */
     static const ra_schedule schedules[] = {RA_SCHEDULE_RING, RA_SCHEDULE_DIRECT};
     for (int i = 0; i < 2; ++i)
         for (int buffers = 0; buffers <= 2; ++buffers) {
-            make_job(RANKS, schedules[i], buffers, 2, RA_F32);
+            make_job(RANKS, schedules[i], buffers, HEADS, RA_F32);
             job.config.layout = RA_LAYOUT_CONTIGUOUS;
             run();
             for (int r = 0; r < RANKS; ++r)
-                for (int at = 0; at < 2 * 2 * RANKS; ++at) {
-                    int const backward = at % 2, group = at / 2 % 2, s = at / 4;
+                for (int at = 0; at < 2 * HEADS * RANKS; ++at) {
+                    int const backward = at % 2, group = at / 2 % HEADS, s = at / 2 / HEADS;
                     ra_trace_kind const kind =
                         backward ? RA_TRACE_BACKWARD_KERNEL : RA_TRACE_FORWARD_KERNEL;
                     const ra_trace_event *e =
@@ -218,6 +218,56 @@ Test(trace, dq_is_stored_before_the_last_gradients_of_keys_are_waited_for)
         }
         cr_expect_eq(before_wait, 1, "rank %d", r);
         cr_expect_eq(stores, 3, "rank %d: and dk, dv", r);
+    }
+}
+
+/* Bytes of keys that the own step's kernels of a group read: all, and those of kernels between the
+   posting of the last gradients and the wait for them. */
+static void own_step_bytes(const trace_record *rank, int group, int64_t *all_out, int64_t *late_out)
+{
+    int64_t posted = rank->count, waited = 0;
+    *all_out = *late_out = 0;
+    for (int64_t x = 0; x < rank->count; ++x) {
+        int32_t const kind = rank->events[x].kind;
+        if (rank->events[x].group != group)
+            continue;
+        posted = kind == RA_TRACE_SEND_GRADS || kind == RA_TRACE_RECEIVE_GRADS ? x : posted;
+        waited = kind == RA_TRACE_WAIT_GRADS ? x : waited;
+    }
+    for (int64_t x = 0; x < rank->count; ++x) {
+        const ra_trace_event *e = &rank->events[x];
+        if (e->kind != RA_TRACE_BACKWARD_KERNEL || e->group != group || e->step != 0)
+            continue;
+        *all_out += e->bytes;
+        *late_out += x > posted && x < waited ? e->bytes : 0;
+    }
+}
+
+/* One of two, in float32 and in bf16: key heads, or the query heads of a group of one key head. A
+   group of one query head has nothing to deal. */
+Test(trace, heads_of_the_own_step_are_computed_while_the_last_gradients_travel)
+{
+    enum { RANKS = 4 };
+    static const ra_schedule schedules[] = {RA_SCHEDULE_RING, RA_SCHEDULE_DIRECT,
+                                            RA_SCHEDULE_SHARED};
+    for (int i = 0; i < 3 * 3 * 2 * 3; ++i) {
+        int const buffers = i / 3 % 3, groups = 1 << i / 18;
+        int64_t all, late;
+        make_job(RANKS, schedules[i % 3], buffers, groups, i % 2 == 0 ? RA_F32 : RA_BF16);
+        job.pattern.causal = i / 9 % 2 == 0; /* then only neighbours need each other's keys */
+        job.pattern.window_left = job.pattern.causal ? 9 : -1;
+        job.config.layout = RA_LAYOUT_CONTIGUOUS;
+        for (int r = 0; r < RANKS && schedules[i % 3] == RA_SCHEDULE_SHARED; ++r)
+            job.hosts[r] = r / 2;
+        run();
+        for (int x = 0; x < RANKS * groups; ++x) {
+            const trace_record *rank = &records[x % RANKS];
+            if (trace_record_count(rank, RA_TRACE_WAIT_GRADS) == 0)
+                continue; /* another member of its team sends and receives */
+            own_step_bytes(rank, x / RANKS, &all, &late);
+            cr_expect_eq(late, buffers == 2 && groups < HEADS ? all / 2 : 0, "job %d, rank %d", i,
+                         x % RANKS);
+        }
     }
 }
 
