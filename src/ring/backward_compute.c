@@ -19,7 +19,7 @@ void ra_backward_cut_own(ra_backward_pass *pass)
         if (meets || plan->steps[s].grad_out_rows > 0 || plan->steps[s].grad_in_rows > 0)
             late = s;
     pass->q_early = group->q_count;
-    if (late == 0 || lots == 1 || ring->config.comm_buffers < 2 || ra_ring_steps_can_fail(ring) ||
+    if (late == 0 || ring->config.comm_buffers < 2 || ra_ring_steps_can_fail(ring) ||
         (stores_keys && group->kv_count == 1))
         return;
     const ra_step *first = &plan->steps[1], *last = &plan->steps[late];

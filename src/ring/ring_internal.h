@@ -513,7 +513,8 @@ static inline int ra_grads_slot(const ra_ring_config *config, int step)
 /*
  * Backward: the own step's heads are computed in two parts, one while the first step's keys come,
  * one while the last gradients travel. Lots of heads that either may have: key heads, or the query
- * heads of a single one; and how many come early, by the bytes that there are to wait for.
+ * heads of a single one; and how many come early, by the bytes that there are to wait for. A single
+ * lot goes where these are more.
  */
 static inline int32_t ra_own_lots(const ra_head_group *group)
 {
@@ -523,7 +524,7 @@ static inline int32_t ra_own_lots(const ra_head_group *group)
 static inline int32_t ra_early_lots(int32_t lots, double keys_bytes, double grads_bytes)
 {
     double const bytes = keys_bytes + grads_bytes;
-    return lots > 1 && bytes > 0 ? (int32_t)(keys_bytes / bytes * lots + 0.5) : lots;
+    return bytes > 0 ? (int32_t)(keys_bytes / bytes * lots + 0.5) : lots;
 }
 
 /*
