@@ -72,7 +72,8 @@ typedef struct ra_tilemap {
     uint32_t tile_count, run_count;
     bool shared_rows;             /* a query row of some head may lie in more than one tile; then
                                      chunk_rows is at most RA_SHARED_CHUNK_ROWS_MAX */
-    int64_t live_pairs;           /* over all heads, one batch */
+    int32_t q_heads;              /* that it was requested for */
+    int64_t live_pairs;           /* over all of these, one batch */
     int64_t bytes;                /* of the arrays, and of a block mask */
     ra_block block;               /* category tilemap; empty if a pattern cache has the arrays */
     ra_block mask;                /* likewise: lists of a block mask (block_mask.h), or empty */

@@ -177,6 +177,7 @@ ra_status ra_tilemap_build(const ra_map_request *r, const ra_block_mask *mask, r
     map.tile_count = (uint32_t)b.tile_count;
     map.run_count = (uint32_t)b.run_count;
     map.shared_rows = b.shared;
+    map.q_heads = r->heads.count;
     if (status == RA_OK && r->by_keys)
         status = ra_tilemap_index(&map, pool);
     if (status == RA_OK)

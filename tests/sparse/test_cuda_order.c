@@ -31,13 +31,26 @@ typedef struct launch {
     ra_cuda_backward backward;
 } launch;
 
+static uint32_t tickets[2];
+static const ra_view view = {.dtype = RA_BF16};
+
+static ra_kernel_shape shape_of(int32_t q_heads, int32_t kv_heads)
+{
+    return (ra_kernel_shape){
+        .batch = 2, .q_heads = q_heads, .kv_heads = kv_heads, .dim = 128, .scale = 1};
+}
+
+static ra_cuda_backward backward_of(const ra_tilemap *map, ra_kernel_shape shape, bool ends_only)
+{
+    ra_backward_step const step = {
+        .map = map, .shape = shape, .q = view, .k = view, .ends_only = ends_only};
+    return ra_cuda_backward_args(&step, map->layers, false, tickets);
+}
+
 static void make_launch(const ra_pattern_config *config, int32_t tokens, int32_t q_heads,
                         int32_t kv_heads, bool ends_only, launch *l)
 {
-    static uint32_t tickets[2];
-    ra_view const view = {.dtype = RA_BF16};
-    ra_kernel_shape const shape = {
-        .batch = 2, .q_heads = q_heads, .kv_heads = kv_heads, .dim = 128, .scale = 1};
+    ra_kernel_shape const shape = shape_of(q_heads, kv_heads);
     l->m = mapped_make(&(mapped_config){.pattern = config,
                                         .rows = tokens,
                                         .heads = q_heads,
@@ -51,10 +64,8 @@ static void make_launch(const ra_pattern_config *config, int32_t tokens, int32_t
                                      .first = true,
                                      .last = true,
                                      .ends_only = ends_only};
-    ra_backward_step const backward = {
-        .map = &l->m.map, .shape = shape, .q = view, .k = view, .ends_only = ends_only};
     l->forward = ra_cuda_forward_args(&forward, l->m.map.layers, NULL, tickets);
-    l->backward = ra_cuda_backward_args(&backward, l->m.map.layers, false, tickets);
+    l->backward = backward_of(&l->m.map, shape, ends_only);
 }
 
 /* ---- how long tasks take: the pairs of their rows, by definition ----------------------------- */
@@ -164,7 +175,8 @@ static uint32_t groups_of(const ra_cuda_order *order)
     return (order->heads + order->group_heads.value - 1) / order->group_heads.value;
 }
 
-/* Heads that share keys go together; as many as the cache holds, and those of a window at once. */
+/* Heads that share keys go together; as many as the cache holds, and those of a window at once;
+   also some of a map's heads. */
 Test(cuda_order, heads_go_together_while_what_they_read_fits_the_cache)
 {
     scheme dense = causal(), window = causal();
@@ -175,6 +187,8 @@ Test(cuda_order, heads_go_together_while_what_they_read_fits_the_cache)
     cr_expect_eq(groups_of(&l.forward.order), 2);
     cr_expect_eq(groups_of(&l.backward.q_order), 2);
     cr_expect_eq(groups_of(&l.backward.k_order), 4);
+    ra_cuda_backward const half = backward_of(&l.m.map, shape_of(4, 2), false);
+    cr_expect_eq(groups_of(&half.k_order), 2);
     mapped_free(&l.m);
     make_launch(&dense.config, 131072, 8, 8, false, &l);
     cr_expect_eq(groups_of(&l.forward.order), 16, "heads of two batches, each for itself");

@@ -257,12 +257,14 @@ static int64_t query_groups(const ra_kernel_shape *shape, const ra_tilemap *map,
     return best;
 }
 
-/* A task reads about as many queries as see a key, of all heads that read it. */
+/* A task reads about as many queries as see a key, of all heads that read it. A map may be of more
+   heads than are launched. */
 static int64_t key_groups(const ra_kernel_shape *shape, const ra_tilemap *map,
                           const ra_view *queries)
 {
     int64_t const heads = (int64_t)shape->batch * shape->kv_heads;
-    double const seen = (double)map->live_pairs / ((double)map->k_rows * shape->kv_heads);
+    double const read = (double)map->k_rows * map->q_heads * shape->kv_heads / shape->q_heads;
+    double const seen = (double)map->live_pairs / read;
     double const bytes = rows_bytes(seen, queries, shape->dim);
     double const fit = bytes > 0 ? CACHED_BYTES / bytes : (double)heads;
     int64_t const together = fit < 1 ? 1 : fit < (double)heads ? (int64_t)fit : heads;
