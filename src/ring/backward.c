@@ -68,7 +68,6 @@ static ra_status begin_group(ra_backward_pass *pass, int32_t index)
     pass->plan = ra_ring_plan(ring, index);
     pass->direct = ra_ring_direct_grads(ring, pass->plan, &pass->group);
     pass->own = ra_ring_own_keys(ring, pass->tensors, &pass->group);
-    pass->q_count = pass->group.q_count;
     ra_backward_cut_own(pass);
     int64_t const first_line = ra_ring_first_line(ring, &pass->group);
     pass->step =
@@ -183,8 +182,10 @@ static ra_status compute_partial(ra_backward_pass *pass, int s, const ra_pair_vi
         return status; /* nobody up to here has a live pair with this block */
     if (mine > 0)      /* each member zeroes what it fetched and sends back */
         status = zero(ring, s, (char *)ra_region_data(partial) + skip, mine, step->grad_out_rows);
-    ra_pair_view const grads = grads_view(pass, ra_region_data(partial));
-    return status != RA_OK ? status : ra_backward_compute(pass, s, held, &grads);
+    ra_backward_work const work = {.q_count = pass->group.q_count,
+                                   .keys = *held,
+                                   .grads = grads_view(pass, ra_region_data(partial))};
+    return status != RA_OK ? status : ra_backward_compute(pass, s, &work);
 }
 
 /*
@@ -267,21 +268,19 @@ static ra_status begin_team_grads(ra_backward_pass *pass)
 static ra_status own_step(ra_backward_pass *pass, bool is_late)
 {
     ra_ring *ring = pass->ring;
-    int32_t const heads = pass->group.q_count;
     bool const shared = ring->schedule == RA_SCHEDULE_SHARED;
-    ra_pair_view const grads = shared ? ra_shared_grads(ring, &pass->group, 0) : pass->own_grads;
     int64_t const mark = ra_ring_mark_step(ring, pass->plan, 0);
     ra_status status = RA_OK;
     ring->step = 0;
     if (!is_late)
         status = bring_keys(pass, 0, &pass->team_keys);
-    pass->q_first = is_late ? pass->q_early : 0;
-    pass->q_count = is_late ? heads - pass->q_early : pass->q_early;
+    ra_backward_work const work = {
+        .q_first = is_late ? pass->q_early : 0,
+        .q_count = is_late ? pass->group.q_count - pass->q_early : pass->q_early,
+        .keys = pass->team_keys,
+        .grads = shared ? ra_shared_grads(ring, &pass->group, 0) : pass->own_grads};
     if (status == RA_OK)
-        status =
-            ra_ring_agree_on_step(ring, ra_backward_compute(pass, 0, &pass->team_keys, &grads));
-    pass->q_first = 0;
-    pass->q_count = heads;
+        status = ra_ring_agree_on_step(ring, ra_backward_compute(pass, 0, &work));
     ra_ring_mark_end(ring, mark);
     return status;
 }

@@ -2,33 +2,17 @@
 #include "internal.h"
 #include "ring/backward_pass.h"
 
-/*
- * Late heads are computed when the last gradients have left. Members of a team meet in every step,
- * so theirs come after the last, whatever a member sends.
- */
+/* Stored gradients of 16 bits are stored once, so that one key head's are not taken apart. */
 void ra_backward_cut_own(ra_backward_pass *pass)
 {
     const ra_ring *ring = pass->ring;
-    const ra_plan *plan = pass->plan;
     const ra_head_group *group = &pass->group;
-    bool const stores_keys = pass->direct.dkv && ring->config.dtype != RA_F32; /* once */
-    bool const meets = ra_ring_team_size(ring) > 1;
-    int32_t const lots = ra_own_lots(group);
-    int late = 0;
-    for (int s = 1; s < plan->step_count; ++s)
-        if (meets || plan->steps[s].grad_out_rows > 0 || plan->steps[s].grad_in_rows > 0)
-            late = s;
-    pass->q_early = group->q_count;
-    if (late == 0 || ring->config.comm_buffers < 2 || ra_ring_steps_can_fail(ring) ||
-        (stores_keys && group->kv_count == 1))
-        return;
-    const ra_step *first = &plan->steps[1], *last = &plan->steps[late];
-    int64_t const keys_rows = ra_max_i64(first->fetched_rows, first->sent_rows);
-    int64_t const grads_rows = ra_max_i64(last->grad_out_rows, last->grad_in_rows);
-    double const keys = (double)ra_ring_keys_bytes(ring, group->kv_count, keys_rows);
-    double const grads = (double)ra_ring_grads_bytes(ring, group->kv_count, grads_rows);
-    pass->q_early = ra_early_lots(lots, keys, grads) * (group->q_count / lots);
-    pass->late = meets || pass->q_early < group->q_count ? late : 0;
+    bool const stores_keys = pass->direct.dkv && ring->config.dtype != RA_F32;
+    bool const may_wait = ring->config.comm_buffers == 2 && !ra_ring_steps_can_fail(ring);
+    int32_t const lots = stores_keys ? group->kv_count : ra_own_lots(group);
+    int32_t const early = ra_early_lots(lots, ring->config.dtype);
+    pass->late = may_wait && early < lots ? pass->plan->last_grads : 0;
+    pass->q_early = pass->late > 0 ? early * (group->q_count / lots) : group->q_count;
 }
 
 static void skip_heads(ra_view *view, int32_t heads)
@@ -38,11 +22,11 @@ static void skip_heads(ra_view *view, int32_t heads)
         view->data = (char *)view->data + bytes;
 }
 
-/* Narrow a step to the heads that are computed now. */
-static void take_heads(const ra_backward_pass *pass, ra_backward_step *step)
+/* Narrow a step to some of its heads. */
+static void take_heads(ra_backward_step *step, int32_t q_first, int32_t q_count)
 {
     ra_kernel_shape *const shape = &step->shape;
-    int32_t const each = shape->q_heads / shape->kv_heads, q_first = pass->q_first;
+    int32_t const each = shape->q_heads / shape->kv_heads;
     ra_view *const of_queries[] = {&step->q, &step->dout, &step->dq};
     ra_view *const of_keys[] = {&step->k, &step->v, &step->dk, &step->dv};
     for (int i = 0; i < 3; ++i)
@@ -52,24 +36,24 @@ static void take_heads(const ra_backward_pass *pass, ra_backward_step *step)
     step->lse += q_first * step->map->q_rows;
     step->delta += q_first * step->map->q_rows;
     shape->q_head_begin += q_first;
-    shape->q_heads = pass->q_count;
-    shape->kv_heads = (pass->q_count + each - 1) / each; /* some of one key head's, or all */
+    shape->q_heads = q_count;
+    shape->kv_heads = (q_count + each - 1) / each; /* some of one key head's, or all */
 }
 
 /* What our queries add to the rows of one part of a step, or of all parts. */
 static ra_status compute(ra_backward_pass *pass, ra_kernel_pair pair, int owner,
-                         const ra_tilemap *map, const ra_pair_view *keys, const ra_pair_view *grads)
+                         const ra_tilemap *map, const ra_backward_work *work)
 {
-    if (map->run_count == 0 || pass->q_count == 0 || pass->ring->mode == RA_RING_COMM_ONLY)
+    if (map->run_count == 0 || pass->ring->mode == RA_RING_COMM_ONLY)
         return RA_OK;
     ra_backward_step step = pass->step;
     step.map = map;
     step.pair = pair;
-    step.k = keys->first;
-    step.v = keys->second;
-    step.dk = grads->first;
-    step.dv = grads->second;
-    take_heads(pass, &step);
+    step.k = work->keys.first;
+    step.v = work->keys.second;
+    step.dk = work->grads.first;
+    step.dv = work->grads.second;
+    take_heads(&step, work->q_first, work->q_count);
     step.ends_only = pass->ring->mode == RA_RING_ENDS_ONLY;
     ra_status status = ra_ring_wait_flights(pass->ring);
     step.yields = ra_ring_is_exchanging(pass->ring);
@@ -83,16 +67,17 @@ static ra_status compute(ra_backward_pass *pass, ra_kernel_pair pair, int owner,
 }
 
 /* In turn j the member at place p adds to part p + j; nobody else does until the barrier. */
-ra_status ra_backward_compute(ra_backward_pass *pass, int s, const ra_pair_view *keys,
-                              const ra_pair_view *grads)
+ra_status ra_backward_compute(ra_backward_pass *pass, int s, const ra_backward_work *work)
 {
     static const char operation[] = "backward: gradients of a turn";
     const ra_step *step = &pass->plan->steps[s];
     int const turns = ra_ring_team_size(pass->ring);
     ra_kernel_pair pair = {.group = pass->group_index, .step = s};
     ra_status status = RA_OK, computed = RA_OK;
+    if (work->q_count == 0)
+        return RA_OK;
     if (turns == 1)
-        return compute(pass, pair, ra_step_owner(step), &step->map, keys, grads);
+        return compute(pass, pair, ra_step_owner(step), &step->map, work);
     for (int turn = 0; turn < turns && status == RA_OK; ++turn) {
         int const at = (ra_ring_place(pass->ring) + turn) % turns;
         status = ra_shared_barrier(pass->ring, operation, s);
@@ -100,12 +85,13 @@ ra_status ra_backward_compute(ra_backward_pass *pass, int s, const ra_pair_view 
         if (status != RA_OK || computed != RA_OK || at >= step->part_count)
             continue;
         const ra_part *part = &step->parts[at];
-        ra_pair_view const part_keys = ra_pair_skip(keys, part->first);
-        ra_pair_view const part_grads = ra_pair_skip(grads, part->first);
+        ra_backward_work part_work = *work;
+        part_work.keys = ra_pair_skip(&work->keys, part->first);
+        part_work.grads = ra_pair_skip(&work->grads, part->first);
         pair.part = at;
         pair.first_key = part->first;
         const ra_tilemap *map = part->map.layers != NULL ? &part->map : &step->map;
-        computed = compute(pass, pair, part->owner, map, &part_keys, &part_grads);
+        computed = compute(pass, pair, part->owner, map, &part_work);
     }
     if (status == RA_OK)
         status = ra_shared_barrier(pass->ring, operation, s);

@@ -15,16 +15,21 @@ typedef struct ra_backward_pass {
     ra_pair_view own_grads;
     ra_stored_grads direct; /* gradients that are computed in the outputs */
     const ra_ring_tensors *tensors;
-    int32_t q_first, q_count; /* of the group's query heads: those that are computed now */
-    int32_t q_early;          /* of the own step: those that are computed at its beginning */
-    int late;                 /* the step after which the others are; 0: there are none */
+    int32_t q_early; /* of the group's query heads: those of the own step that come early */
+    int late;        /* the step after which the others do; 0: there are none */
 } ra_backward_pass;
+
+/* Some of the group's query heads, and the rows that they read and add to. */
+typedef struct ra_backward_work {
+    int32_t q_first, q_count;
+    ra_pair_view keys, grads;
+} ra_backward_work;
 
 /* Which heads of the own step come late, and when; the group and its plan are known. */
 void ra_backward_cut_own(ra_backward_pass *pass);
 
-/* What step s adds with these heads to the gradients of held rows, in the turns of a team. */
-RA_CHECKED ra_status ra_backward_compute(ra_backward_pass *pass, int s, const ra_pair_view *keys,
-                                         const ra_pair_view *grads);
+/* What step s adds to gradients of held rows, in the turns of a team. */
+RA_CHECKED ra_status ra_backward_compute(ra_backward_pass *pass, int s,
+                                         const ra_backward_work *work);
 
 #endif

@@ -228,6 +228,9 @@ ra_status ra_plan_init(const ra_plan_request *request, ra_pool *pool, ra_plan *p
         ra_plan_fini(pool, &plan);
         return status;
     }
+    for (int s = 1; s < plan.step_count; ++s)
+        if (plan.steps[s].grad_out_rows > 0 || plan.steps[s].grad_in_rows > 0)
+            plan.last_grads = s;
     *plan_out = plan;
     return RA_OK;
 }

@@ -166,8 +166,7 @@ static double backward_ms(const ra_predict_job *job, const ra_predicted_step *st
     for (int s = 1; s < job->step_count; ++s)
         late = grads_bytes(&steps[s]) > 0 ? s : late;
     if (late > 0 && !job->request->standard)
-        early =
-            (double)ra_early_lots(lots, keys_bytes(&steps[1]), grads_bytes(&steps[late])) / lots;
+        early = (double)ra_early_lots(lots, c->dtype) / lots;
     for (int s = 0; s < job->step_count; ++s) {
         double const ms = s > 0 ? steps[s].backward_ms[0] : early * own_ms;
         double const coming_ms = s + 1 < job->step_count ? steps[s + 1].forward_ms[1] : 0;

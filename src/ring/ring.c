@@ -273,6 +273,8 @@ static ra_status make_softmax(ra_ring *ring)
             status = ra_ring_make_memory(ring);
         status = ra_ring_agree(ring, status);
     }
+    if (status == RA_OK)
+        status = ra_ring_settle_last_grads(ring);
     return status == RA_OK ? ra_ring_make_windows(ring) : status;
 }
 

@@ -122,6 +122,8 @@ typedef struct ra_step {
 typedef struct ra_plan {
     ra_step *steps;
     int step_count;
+    int last_grads; /* the last step in which gradients travel, with schedule shared whosever they
+                       are, as members of a team meet in every step; 0: none */
     ra_block block;
     /* The ring adds what its kernel takes: */
     ra_block chunk_steps; /* where the kernel reads it; empty: state is carried for all rows */
@@ -320,12 +322,13 @@ int ra_ring_team_size(const ra_ring *ring);
 
 /*
  * Parts of ra_ring_create, in this order: the pool of buffers; plans, in as many groups and rounds
- * as the available memory wants; memory for passes; and windows (collective, so earlier failures
- * are agreed on first).
+ * as the available memory wants; memory for passes; and what is collective, so that earlier
+ * failures are agreed on first: the last gradients, and windows.
  */
 RA_CHECKED ra_status ra_ring_make_buffer_pool(ra_ring *ring);
 RA_CHECKED ra_status ra_ring_make_plans(ra_ring *ring);
 RA_CHECKED ra_status ra_ring_make_memory(ra_ring *ring);
+RA_CHECKED ra_status ra_ring_settle_last_grads(ra_ring *ring);
 RA_CHECKED ra_status ra_ring_make_windows(ra_ring *ring);
 /** What of a configuration is wrong whatever the pattern is: RA_ERR_INVALID, and a line.
     materialises: scores, which are those of all queries. */
@@ -513,18 +516,18 @@ static inline int ra_grads_slot(const ra_ring_config *config, int step)
 /*
  * Backward: the own step's heads are computed in two parts, one while the first step's keys come,
  * one while the last gradients travel. Lots of heads that either may have: key heads, or the query
- * heads of a single one; and how many come early, by the bytes that there are to wait for. A single
- * lot goes where these are more.
+ * heads of a single one; and how many come early, as keys are to their gradients in bytes. A single
+ * lot goes where these are more. All ranks deal alike: members of a team wait for each other.
  */
 static inline int32_t ra_own_lots(const ra_head_group *group)
 {
     return group->kv_count > 1 ? group->kv_count : group->q_count;
 }
 
-static inline int32_t ra_early_lots(int32_t lots, double keys_bytes, double grads_bytes)
+static inline int32_t ra_early_lots(int32_t lots, ra_dtype dtype)
 {
-    double const bytes = keys_bytes + grads_bytes;
-    return bytes > 0 ? (int32_t)(keys_bytes / bytes * lots + 0.5) : lots;
+    double const keys = (double)ra_dtype_bytes(dtype), grads = sizeof(float);
+    return (int32_t)(keys / (keys + grads) * lots + 0.5);
 }
 
 /*

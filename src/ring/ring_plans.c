@@ -267,3 +267,16 @@ ra_status ra_ring_make_plans(ra_ring *ring)
     ra_ring_give_plan(ring, &made.whole);
     return status;
 }
+
+ra_status ra_ring_settle_last_grads(ra_ring *ring)
+{
+    ra_status status = RA_OK;
+    if (ring->schedule != RA_SCHEDULE_SHARED || ring->teams.count == 1 || !ring->config.backward)
+        return RA_OK;
+    for (int32_t i = 0; i < ring->plan_count && status == RA_OK; ++i) {
+        int64_t last = ring->plans[i].last_grads;
+        status = ra_comm_reduce_i64(ring->comm, "the last step with gradients", RA_MAX, &last, 1);
+        ring->plans[i].last_grads = (int)last;
+    }
+    return status;
+}

@@ -1,21 +1,25 @@
 #!/usr/bin/env bash
-# hosts.sh FOLDER COMMAND: run a command on host1, one of two hosts that this machine plays: network
-# and name apart, on a bridge. FOLDER is for files. Inside `unshare --mount --net`, as root; all of
-# it is gone when the command ends. mpirun reaches the other host through FOLDER/agent. RATE (1gbit,
-# say; as tc writes it) bounds what each host sends.
+# hosts.sh FOLDER COMMAND: run a command on host1, one of HOSTS (2) hosts that this machine plays:
+# network and name apart, on a bridge. FOLDER is for files. Inside `unshare --mount --net`, as root;
+# all of it is gone when the command ends. mpirun reaches the others through FOLDER/agent. RATE
+# (1gbit, say; as tc writes it) bounds what each host sends.
 set -euo pipefail
 folder=$1
 
 mount --make-rprivate /
 mkdir -p /run/netns
 mount -t tmpfs none /run/netns
-printf '127.0.0.1 localhost\n10.77.0.1 host1\n10.77.0.2 host2\n' >"$folder/hosts"
+numbers=$(seq "${HOSTS:-2}")
+{
+    echo 127.0.0.1 localhost
+    for host in $numbers; do echo "10.77.0.$host host$host"; done
+} >"$folder/hosts"
 mount --bind "$folder/hosts" /etc/hosts
 
 ip link set lo up
 ip link add bridge0 type bridge
 ip link set bridge0 up
-for host in 1 2; do
+for host in $numbers; do
     ip netns add "host$host"
     ip link add "port$host" type veth peer name eth0 netns "host$host"
     ip link set "port$host" master bridge0 up

@@ -221,52 +221,73 @@ Test(trace, dq_is_stored_before_the_last_gradients_of_keys_are_waited_for)
     }
 }
 
-/* Bytes of keys that the own step's kernels of a group read: all, and those of kernels between the
-   posting of the last gradients and the wait for them. */
-static void own_step_bytes(const trace_record *rank, int group, int64_t *all_out, int64_t *late_out)
+/* Bytes of keys that the own step's kernels of a group read: all, those of kernels when the own
+   step comes again, and of these what comes between the posting of the last gradients, those of
+   step `last`, and the wait for them. */
+typedef struct own_bytes {
+    int64_t all, late, covering;
+    int last; /* 0: none */
+} own_bytes;
+
+static own_bytes own_step_bytes(const trace_record *rank, int group)
 {
-    int64_t posted = rank->count, waited = 0;
-    *all_out = *late_out = 0;
+    own_bytes bytes = {0};
+    int64_t posted = rank->count, waited = 0, first = rank->count, again = rank->count;
+    bool is_backward = false;
     for (int64_t x = 0; x < rank->count; ++x) {
-        int32_t const kind = rank->events[x].kind;
-        if (rank->events[x].group != group)
+        const ra_trace_event *e = &rank->events[x];
+        bool const posts = e->kind == RA_TRACE_SEND_GRADS || e->kind == RA_TRACE_RECEIVE_GRADS;
+        is_backward = is_backward || e->kind == RA_TRACE_BACKWARD;
+        if (e->group != group || !is_backward)
             continue;
-        posted = kind == RA_TRACE_SEND_GRADS || kind == RA_TRACE_RECEIVE_GRADS ? x : posted;
-        waited = kind == RA_TRACE_WAIT_GRADS ? x : waited;
+        posted = posts ? x : posted;
+        bytes.last = posts ? e->step : bytes.last;
+        waited = e->kind == RA_TRACE_WAIT_GRADS ? x : waited;
+        again = e->kind == RA_TRACE_STEP && e->step == 0 && x > first ? x : again;
+        first = e->kind == RA_TRACE_STEP && e->step == 0 && x < first ? x : first;
     }
     for (int64_t x = 0; x < rank->count; ++x) {
         const ra_trace_event *e = &rank->events[x];
         if (e->kind != RA_TRACE_BACKWARD_KERNEL || e->group != group || e->step != 0)
             continue;
-        *all_out += e->bytes;
-        *late_out += x > posted && x < waited ? e->bytes : 0;
+        bytes.all += e->bytes;
+        bytes.late += x > again ? e->bytes : 0;
+        bytes.covering += x > posted && x < waited ? e->bytes : 0;
     }
+    return bytes;
 }
 
 /* One of two, in float32 and in bf16: key heads, or the query heads of a group of one key head.
-   Where a group has one query head, its keys in bf16 are half of what its gradients are. */
+   Where a group has one query head, its keys in bf16 are half of what its gradients are. Members
+   of a team, who wait for each other, deal alike, also those who send and receive nothing. */
 Test(trace, heads_of_the_own_step_are_computed_while_the_last_gradients_travel)
 {
-    enum { RANKS = 4 };
+    enum { RANKS = 6 };
+    static const int hosts[RANKS] = {0, 0, 0, 1, 1, 2};
     static const ra_schedule schedules[] = {RA_SCHEDULE_RING, RA_SCHEDULE_DIRECT,
                                             RA_SCHEDULE_SHARED};
     for (int i = 0; i < 3 * 3 * 2 * 3; ++i) {
         int const buffers = i / 3 % 3, groups = 1 << i / 18;
-        int64_t all, late;
+        int last[HEADS] = {0};
+        bool const shares = schedules[i % 3] == RA_SCHEDULE_SHARED;
         make_job(RANKS, schedules[i % 3], buffers, groups, i % 2 == 0 ? RA_F32 : RA_BF16);
         job.pattern.causal = i / 9 % 2 == 0; /* then only neighbours need each other's keys */
         job.pattern.window_left = job.pattern.causal ? 9 : -1;
         job.config.layout = RA_LAYOUT_CONTIGUOUS;
-        for (int r = 0; r < RANKS && schedules[i % 3] == RA_SCHEDULE_SHARED; ++r)
-            job.hosts[r] = r / 2;
+        for (int r = 0; r < RANKS && shares; ++r)
+            job.hosts[r] = hosts[r];
         run();
         for (int x = 0; x < RANKS * groups; ++x) {
-            const trace_record *rank = &records[x % RANKS];
-            if (trace_record_count(rank, RA_TRACE_WAIT_GRADS) == 0)
-                continue; /* another member of its team sends and receives */
-            own_step_bytes(rank, x / RANKS, &all, &late);
-            int64_t const of_two = groups < HEADS ? all / 2 : i % 2 == 0 ? 0 : all;
-            cr_expect_eq(late, buffers == 2 ? of_two : 0, "job %d, rank %d", i, x % RANKS);
+            int const step = own_step_bytes(&records[x % RANKS], x / RANKS).last;
+            last[x / RANKS] = step > last[x / RANKS] ? step : last[x / RANKS];
+        }
+        for (int x = 0; x < RANKS * groups; ++x) {
+            own_bytes const bytes = own_step_bytes(&records[x % RANKS], x / RANKS);
+            bool const is_last = bytes.last > 0 && (!shares || bytes.last == last[x / RANKS]);
+            int64_t of_two = groups < HEADS ? bytes.all / 2 : i % 2 == 0 ? 0 : bytes.all;
+            of_two = buffers == 2 && (shares || is_last) ? of_two : 0;
+            cr_expect_eq(bytes.late, of_two, "job %d, rank %d", i, x % RANKS);
+            cr_expect_eq(bytes.covering, is_last ? of_two : 0, "job %d, rank %d", i, x % RANKS);
         }
     }
 }
