@@ -254,6 +254,11 @@ enum { RA_KERNEL_TIMEOUT_MS = 60000 };
 /** Called by one thread every few tiles, so that transfers progress while kernels run. */
 typedef void ra_kernel_poll(void *context);
 
+/* Data caches of a thread's core; 0: not known. */
+typedef struct ra_caches {
+    int64_t first_bytes, second_bytes;
+} ra_caches;
+
 /* What a kernel runs with: made once, used by one thread at a time. */
 struct ra_kernel {
     const ra_kernel_ops *ops;
@@ -263,8 +268,8 @@ struct ra_kernel {
     ra_block workspace;
     ra_block kept;        /* a table's own, from one pass to the next; most have none */
     void *self;           /* a table's own, from init to fini; most have none */
-    int64_t cache_bytes;  /* L2 cache of a thread's core, which work is cut to fit; 0: not known.
-                             The owner sets it; results do not depend on it */
+    ra_caches caches;     /* which work is cut to fit. The owner sets them; results do not depend
+                             on them */
     uint64_t owners;      /* rings made for this kernel so far, each of which has its number */
     int64_t timeout_ms;   /* a device without progress for so long counts as hung; at least 1; from
                              ra_kernel_use */

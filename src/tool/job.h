@@ -42,8 +42,8 @@ typedef struct ra_job {
     ra_progress *progress;
     ra_tensor_source *source;
     ra_pattern *pattern;
-    int threads;         /* of the kernel; 0 until ra_job_build decides */
-    int64_t cache_bytes; /* second cache of a core; decided with threads; 0: not known */
+    int threads;      /* of the kernel; 0 until ra_job_build decides */
+    ra_caches caches; /* decided with threads */
     ra_repeat repeat;
     bool fills;      /* tensors are filled with zeros instead of being drawn or read */
     ra_pool *checks; /* what verification works in, borrowed; NULL: the job's own pool, from which
@@ -81,8 +81,8 @@ RA_CHECKED ra_status ra_job_build(ra_job *job);
 RA_CHECKED ra_status ra_job_connect(const ra_config *config, ra_comm **comm);
 /* What a rank has of its host. */
 typedef struct ra_job_cores {
-    int threads;         /* one per core of its share */
-    int64_t cache_bytes; /* second cache of a core; 0: not known */
+    int threads; /* one per core of its share */
+    ra_caches caches;
 } ra_job_cores;
 /**
  * Collective. This rank's share of the cores of its host. To be asked before anything computes:

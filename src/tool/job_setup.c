@@ -47,14 +47,14 @@ ra_status ra_job_share_cores(ra_comm *comm, ra_job_cores *cores_out)
         ra_console_agree(comm, "agreeing on cores", ra_topology_read(&topology));
     if (status != RA_OK)
         return status;
-    cores_out->cache_bytes = topology.l2_bytes;
+    cores_out->caches = (ra_caches){topology.l1_bytes, topology.l2_bytes};
     return ra_topology_threads(&topology, comm, &cores_out->threads);
 }
 
 void ra_job_take_cores(ra_job *job, const ra_job_cores *cores)
 {
     job->threads = job->config.threads > 0 ? job->config.threads : cores->threads;
-    job->cache_bytes = cores->cache_bytes;
+    job->caches = cores->caches;
 }
 
 /* A GPU that is said to lack something, although it was taken, may be lost: that ends any job. */
@@ -128,7 +128,7 @@ static ra_status kernel_make(ra_job *job)
     ra_status const status = ra_kernel_init(job->ops, &use, job->pool, &job->kernel);
     if (status != RA_OK)
         return status;
-    job->kernel.cache_bytes = job->cache_bytes;
+    job->kernel.caches = job->caches;
     job->shards.stream = job->kernel.stream;
     return RA_OK;
 }

@@ -5,10 +5,11 @@
  * machine disturbs least, and medians of the rounds' own.
  *
  *     kernel_bench [-b] [-d DIM] [-n TOKENS] [-h HEADS] [-g KV_HEADS] [-t f32|f16|bf16]
- *                  [-p PATTERN] [-r ROUNDS] [-i ISA]…
+ *                  [-p PATTERN] [-r ROUNDS] [-c KIB] [-i ISA]…
  *
  * PATTERN: dense, causal, window (1024, causal), blocks (dilated_sparse, 128 tokens), dilated
- * (segments of 8192 at rate 4). -b: backward. Without -i: every table that this machine can run.
+ * (segments of 8192 at rate 4). -b: backward. -c: a first cache of so many KiB, whatever the
+ * machine has. Without -i: every table that this machine can run.
  */
 #include "ringattn/kernel.h"
 #include "tool/limits.h"
@@ -26,6 +27,7 @@ typedef struct bench {
     bool backward;
     int32_t dim, heads, kv_heads;
     int64_t n;
+    ra_caches caches;
     ra_dtype dtype;
     const char *pattern_name;
     int rounds, table_count;
@@ -201,6 +203,7 @@ static double rate_of(const bench *b, const ra_kernel_ops *ops)
 {
     ra_kernel kernel;
     require(ra_kernel_init(ops, &(ra_kernel_use){.dim = b->dim, .threads = 1}, b->pool, &kernel));
+    kernel.caches = b->caches;
     double const seconds = b->backward ? backward_seconds(b, &kernel) : forward_seconds(b, &kernel);
     ra_kernel_fini(&kernel);
     double const flops = (b->backward ? 10.0 : 4.0) * b->dim * (double)b->map.live_pairs;
@@ -309,7 +312,7 @@ static int32_t number(const char *text, int32_t most)
 
 static void read_options(int argc, char **argv, bench *b)
 {
-    for (int c; (c = getopt(argc, argv, "bd:n:h:g:t:p:r:i:")) != -1;) {
+    for (int c; (c = getopt(argc, argv, "bd:n:h:g:t:p:r:c:i:")) != -1;) {
         switch (c) {
         case 'b':
             b->backward = true;
@@ -335,6 +338,9 @@ static void read_options(int argc, char **argv, bench *b)
         case 'r':
             b->rounds = number(optarg, ROUNDS_MAX);
             break;
+        case 'c':
+            b->caches.first_bytes = (int64_t)number(optarg, 1 << 20) << 10;
+            break;
         case 'i':
             if (b->table_count == TABLES_MAX)
                 fail("too many -i");
@@ -355,6 +361,7 @@ int main(int argc, char **argv)
 {
     bench b = {
         .dim = 128, .heads = 1, .n = 4096, .dtype = RA_BF16, .pattern_name = "dense", .rounds = 5};
+    b.caches.first_bytes = sysconf(_SC_LEVEL1_DCACHE_SIZE);
     read_options(argc, argv, &b);
     make_case(&b);
     run_rounds(&b);

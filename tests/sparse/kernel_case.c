@@ -420,7 +420,7 @@ kernel_result kernel_run(const ra_kernel_ops *ops, const kernel_problem *problem
         .shares_keys = ra_pattern_shares_keys(&c->pattern, s->heads, s->kv_heads),
         .threads = c->threads};
     cr_assert_eq(ra_kernel_init(ops, &use, r.kernel_pool, &r.kernel), RA_OK);
-    r.kernel.cache_bytes = c->cache_bytes;
+    r.kernel.caches = c->caches;
     spoil_workspace(&r);
     make_rows(&r);
     make_tensors(&r);

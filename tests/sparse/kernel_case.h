@@ -9,19 +9,19 @@ typedef struct kernel_case {
     ra_pattern_config pattern; /* what it points to is borrowed */
     ra_dtype dtype;
     uint64_t seed;
-    double dout_factor;  /* 0: no backward */
-    int threads;         /* at least 1 */
-    int64_t cache_bytes; /* as in ra_kernel */
-    int steps;           /* key rows are dealt into so many sets, one step each */
-    bool striped;        /* sets are j mod steps, and queries are numbered even ones first */
-    bool padded;         /* views have gaps between rows and between heads */
-    bool backwards;      /* rows of views lie in memory from the last to the first */
-    bool dense_mask;     /* maps come from block masks */
-    bool deterministic;  /* as in ra_kernel */
-    bool ends_only;      /* of each head only the first and last chunk; other results stay 0 */
-    bool yields;         /* as in steps */
-    bool all_rows;       /* state is carried for all rows, even if steps of chunks are possible */
-    bool summed;         /* gradients are summed in float32, even if one step could store them */
+    double dout_factor; /* 0: no backward */
+    int threads;        /* at least 1 */
+    ra_caches caches;   /* as in ra_kernel */
+    int steps;          /* key rows are dealt into so many sets, one step each */
+    bool striped;       /* sets are j mod steps, and queries are numbered even ones first */
+    bool padded;        /* views have gaps between rows and between heads */
+    bool backwards;     /* rows of views lie in memory from the last to the first */
+    bool dense_mask;    /* maps come from block masks */
+    bool deterministic; /* as in ra_kernel */
+    bool ends_only;     /* of each head only the first and last chunk; other results stay 0 */
+    bool yields;        /* as in steps */
+    bool all_rows;      /* state is carried for all rows, even if steps of chunks are possible */
+    bool summed;        /* gradients are summed in float32, even if one step could store them */
 } kernel_case;
 
 /* Inputs of a case, dense and in the order of the sequence, and what the oracle makes of them. */

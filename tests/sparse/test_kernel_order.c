@@ -107,7 +107,7 @@ Test(kernel, ends_only_computes_the_first_and_last_chunk_and_nothing_between)
 static void check_company(const kernel_case *c, const char *what)
 {
     kernel_case alone = *c;
-    alone.cache_bytes = 1; /* one tile at a time */
+    alone.caches = (ra_caches){1, 1}; /* one tile at a time */
     kernel_problem p = kernel_problem_make(c);
     for (int i = 0; i < KERNEL_ISA_COUNT; ++i) {
         const ra_kernel_ops *ops = kernel_table(i);
@@ -129,7 +129,7 @@ static void check_company(const kernel_case *c, const char *what)
 Test(kernel, a_tile_computes_the_same_in_any_company, .timeout = 6000)
 {
     kernel_case c = kernel_base_case();
-    c.cache_bytes = (int64_t)1 << 30;
+    c.caches = (ra_caches){1 << 20, 1 << 30};
     c.threads = 1;                  /* which cuts no task */
     c.deterministic = !BITS_REPEAT; /* else a GPU sums dq in whichever order blocks come */
     c.dtype = RA_BF16;

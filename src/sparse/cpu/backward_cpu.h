@@ -58,8 +58,8 @@ static void load_backward_tile(backward_head *f, const ra_tile *tile)
 {
     const backward_scratch *s = &f->scratch;
     int32_t const rows = panel_rows(tile->q_count);
-    prefetch_tile(f->q, tile, f->dim);
-    prefetch_tile(f->dout, tile, f->dim);
+    prefetch_tile(f->kernel, f->q, tile, f->dim);
+    prefetch_tile(f->kernel, f->dout, tile, f->dim);
     memset(s->dq, 0, sizeof(float) * (size_t)(rows * f->dim_pad));
     for (int32_t a = 0; a < rows; ++a) {
         int64_t const row = a < tile->q_count ? tile_row(tile, a) : -1;
@@ -83,7 +83,7 @@ static void add_tile_dq(const backward_head *f)
     const ra_tile *tile = f->tile;
     const backward_scratch *s = &f->scratch;
     vec const scale = vec_splat(f->step->shape.scale);
-    prefetch_tile(f->dq, tile, f->dim);
+    prefetch_tile(f->kernel, f->dq, tile, f->dim);
     for (int32_t a = 0; a < tile->q_count; a += LANES) {
         int32_t const rows = ra_hd_min(LANES, tile->q_count - a);
         panel_to_rows(s->dq + panel_offset(a, f->dim_pad), f->dim_pad, scale, s->rows);

@@ -227,8 +227,8 @@ RA_INLINE void fold_keys(int vecs, bool pairs, const backward_head *f, const ra_
     ra_run_queries const seeing = ra_run_band_seeing(block->band, q_count, b, b + keys);
     vec sums[PRODUCT_ROWS][PRODUCT_VECS] = {0};
     /* What a block reads and adds to has left the caches since the last tile. */
-    prefetch_keys(fold->gradient, (run_keys){run, b, b + keys}, d, dims);
-    prefetch_keys(fold->ahead, keys_part(block->ahead, k, PRODUCT_ROWS), d, dims);
+    prefetch_keys(f->kernel, fold->gradient, (run_keys){run, b, b + keys}, d, dims);
+    prefetch_keys(f->kernel, fold->ahead, keys_part(block->ahead, k, PRODUCT_ROWS), d, dims);
     for (int32_t a0 = seeing.begin / PANEL * PANEL; a0 < seeing.end; a0 += PANEL)
         fold_panel(vecs, pairs, fold, a0, ra_hd_min(PANEL, q_count - a0), k, d, sums);
 #pragma GCC unroll 8
@@ -249,8 +249,8 @@ static void fold_keys_amx(const backward_head *f, const ra_run *run, const key_b
     int32_t const dims = ra_hd_min(PANEL, f->dim - d), q_count = f->tile->q_count;
     ra_run_queries const seeing = ra_run_band_seeing(block->band, q_count, b, b + keys);
     float sums[AMX_SIDE * PANEL] __attribute__((aligned(64)));
-    prefetch_keys(fold->gradient, (run_keys){run, b, b + keys}, d, dims);
-    prefetch_keys(fold->ahead, keys_part(block->ahead, k, AMX_SIDE), d, dims);
+    prefetch_keys(f->kernel, fold->gradient, (run_keys){run, b, b + keys}, d, dims);
+    prefetch_keys(f->kernel, fold->ahead, keys_part(block->ahead, k, AMX_SIDE), d, dims);
     amx_clear();
     for (int32_t a0 = seeing.begin / PANEL * PANEL; a0 < seeing.end; a0 += PANEL)
         amx_add(fold->weight + (int64_t)(a0 / PANEL) * WEIGHT_PANEL + k * PANEL, PANEL,

@@ -89,9 +89,9 @@ static void store_tile_output(const forward_head *f)
 {
     const ra_tile *tile = f->tile;
     const forward_scratch *s = &f->scratch;
-    prefetch_tile(f->out, tile, f->dim);
+    prefetch_tile(f->kernel, f->out, tile, f->dim);
     if (f->delta != NULL)
-        prefetch_tile(f->dout, tile, f->dim);
+        prefetch_tile(f->kernel, f->dout, tile, f->dim);
     for (int32_t a = 0; a < tile->q_count; a += LANES) {
         int32_t const rows = ra_hd_min(LANES, tile->q_count - a);
         vec factors = {0};
@@ -116,7 +116,7 @@ static void forward_tile_place(forward_head *f, uint32_t index)
 
 static void forward_tile_load(forward_head *f)
 {
-    prefetch_tile(f->q, f->tile, f->dim);
+    prefetch_tile(f->kernel, f->q, f->tile, f->dim);
     f->has_floats = false;
     f->has_pairs = f->pairs_wanted && pairs_suit(f->run, f->run_end) && load_query_pairs(f);
     if (f->turn.begins && !f->step->map->shared_rows)

@@ -150,8 +150,8 @@ RA_INLINE void soften_panel(int vecs, int32_t n, float *restrict weight, float *
 RA_INLINE void prefetch_ahead(const forward_head *f, packed_keys *packed)
 {
     run_keys const some = keys_part(packed->ahead, 0, packed->ahead_count);
-    prefetch_keys(f->k, some, 0, f->dim);
-    prefetch_keys(f->v, some, 0, f->dim);
+    prefetch_keys(f->kernel, f->k, some, 0, f->dim);
+    prefetch_keys(f->kernel, f->v, some, 0, f->dim);
     packed->ahead.begin = some.end;
 }
 

@@ -158,7 +158,8 @@ static void forward_file_begin(ra_kernel *kernel, const ra_forward_step *step, f
     }
     file->rows = file->tiles[0];
     file->count = 0;
-    file->most = shared ? 1 : ra_cpu_tiles_at_once(kernel->cache_bytes, f.dim, f.pairs_wanted);
+    file->most =
+        shared ? 1 : ra_cpu_tiles_at_once(kernel->caches.second_bytes, f.dim, f.pairs_wanted);
 }
 
 /* The parts of a forward pass, as tasks. */

@@ -78,7 +78,7 @@ static void prefetch_chunk(const linear_task *t, head_view view, int64_t row, in
 {
     int64_t const end = ra_min_i64(row + n, t->pass->rows);
     for (row = ra_max_i64(row, 0); row < end; ++row)
-        prefetch_row(head_row(view, row), view.dtype, 0, t->dim);
+        prefetch_row(t->kernel, head_row(view, row), view.dtype, 0, t->dim);
 }
 
 /* Load rows [row, row + n) of a head as float32, the rest zero, and ask for those of the next
