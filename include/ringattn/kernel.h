@@ -254,7 +254,8 @@ enum { RA_KERNEL_TIMEOUT_MS = 60000 };
 /** Called by one thread every few tiles, so that transfers progress while kernels run. */
 typedef void ra_kernel_poll(void *context);
 
-/* Data caches of a thread's core; 0: not known. */
+/* Data caches of a thread's core, as ra_topology_read finds them; 0: not known, then taken for less
+   than 48 KiB, and for 1 MiB. */
 typedef struct ra_caches {
     int64_t first_bytes, second_bytes;
 } ra_caches;
@@ -268,8 +269,8 @@ struct ra_kernel {
     ra_block workspace;
     ra_block kept;        /* a table's own, from one pass to the next; most have none */
     void *self;           /* a table's own, from init to fini; most have none */
-    ra_caches caches;     /* which work is cut to fit. The owner sets them; results do not depend
-                             on them */
+    ra_caches caches;     /* which work is cut to fit, and where rows are asked for in advance.
+                             The owner sets them; results do not depend on them */
     uint64_t owners;      /* rings made for this kernel so far, each of which has its number */
     int64_t timeout_ms;   /* a device without progress for so long counts as hung; at least 1; from
                              ra_kernel_use */

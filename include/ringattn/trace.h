@@ -32,7 +32,7 @@ typedef enum ra_trace_kind {
     RA_TRACE_BACKWARD,
     RA_TRACE_GROUP, /* one head group of a pass */
     RA_TRACE_STEP,  /* one step of it; its keys are those of `peer`. Backward, step 0 may come
-                       twice, with some of the heads each time */
+                       twice, with some of the heads, or none, each time */
     RA_TRACE_FORWARD_KERNEL,
     RA_TRACE_BACKWARD_KERNEL,
     RA_TRACE_DELTA, /* sum of out * dout per row */

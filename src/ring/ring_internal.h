@@ -122,8 +122,8 @@ typedef struct ra_step {
 typedef struct ra_plan {
     ra_step *steps;
     int step_count;
-    int last_grads; /* the last step in which gradients travel, with schedule shared whosever they
-                       are, as members of a team meet in every step; 0: none */
+    int last_grads; /* the last step in which this rank's gradients travel, with schedule shared
+                       any of its team's, which meets in every step; 0: none */
     ra_block block;
     /* The ring adds what its kernel takes: */
     ra_block chunk_steps; /* where the kernel reads it; empty: state is carried for all rows */
@@ -517,7 +517,8 @@ static inline int ra_grads_slot(const ra_ring_config *config, int step)
  * Backward: the own step's heads are computed in two parts, one while the first step's keys come,
  * one while the last gradients travel. Lots of heads that either may have: key heads, or the query
  * heads of a single one; and how many come early, as keys are to their gradients in bytes. A single
- * lot goes where these are more. All ranks deal alike: members of a team wait for each other.
+ * lot comes late where gradients are longer. All ranks deal alike: members of a team wait for each
+ * other.
  */
 static inline int32_t ra_own_lots(const ra_head_group *group)
 {

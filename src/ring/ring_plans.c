@@ -268,15 +268,31 @@ ra_status ra_ring_make_plans(ra_ring *ring)
     return status;
 }
 
+/* The greatest of a team's numbers; collective over all ranks. */
+static ra_status reduce_in_team(const ra_ring *ring, int *number)
+{
+    enum { AT_ONCE = 64 };
+    int const team = ring->teams.team[ra_comm_rank(ring->comm)];
+    ra_status status = RA_OK;
+    for (int first = 0; first < ring->teams.count && status == RA_OK; first += AT_ONCE) {
+        int64_t most[AT_ONCE] = {0};
+        bool const has_ours = team >= first && team < first + AT_ONCE;
+        if (has_ours)
+            most[team - first] = *number;
+        status = ra_comm_reduce_i64(ring->comm, "the last step with gradients", RA_MAX, most,
+                                    (int)ra_min_i64(AT_ONCE, ring->teams.count - first));
+        if (has_ours)
+            *number = (int)most[team - first];
+    }
+    return status;
+}
+
 ra_status ra_ring_settle_last_grads(ra_ring *ring)
 {
     ra_status status = RA_OK;
     if (ring->schedule != RA_SCHEDULE_SHARED || ring->teams.count == 1 || !ring->config.backward)
         return RA_OK;
-    for (int32_t i = 0; i < ring->plan_count && status == RA_OK; ++i) {
-        int64_t last = ring->plans[i].last_grads;
-        status = ra_comm_reduce_i64(ring->comm, "the last step with gradients", RA_MAX, &last, 1);
-        ring->plans[i].last_grads = (int)last;
-    }
+    for (int32_t i = 0; i < ring->plan_count && status == RA_OK; ++i)
+        status = reduce_in_team(ring, &ring->plans[i].last_grads);
     return status;
 }

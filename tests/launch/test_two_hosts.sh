@@ -16,7 +16,7 @@ fail() {
 # on_hosts COMMAND: its exit code into `code`, what it says into out. No process of it outlives it.
 on_hosts() {
     code=0
-    timeout -k 5 200 unshare --mount --net --pid --fork --kill-child --mount-proc \
+    HOSTS=2 RATE="" timeout -k 5 200 unshare --mount --net --pid --fork --kill-child --mount-proc \
         "$here/hosts.sh" "$folder" "$1" >"$folder/out" 2>&1 || code=$?
 }
 

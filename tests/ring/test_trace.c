@@ -268,7 +268,7 @@ Test(trace, heads_of_the_own_step_are_computed_while_the_last_gradients_travel)
                                             RA_SCHEDULE_SHARED};
     for (int i = 0; i < 3 * 3 * 2 * 3; ++i) {
         int const buffers = i / 3 % 3, groups = 1 << i / 18;
-        int last[HEADS] = {0};
+        int last[HEADS][RANKS] = {{0}}; /* of teams */
         bool const shares = schedules[i % 3] == RA_SCHEDULE_SHARED;
         make_job(RANKS, schedules[i % 3], buffers, groups, i % 2 == 0 ? RA_F32 : RA_BF16);
         job.pattern.causal = i / 9 % 2 == 0; /* then only neighbours need each other's keys */
@@ -279,13 +279,15 @@ Test(trace, heads_of_the_own_step_are_computed_while_the_last_gradients_travel)
         run();
         for (int x = 0; x < RANKS * groups; ++x) {
             int const step = own_step_bytes(&records[x % RANKS], x / RANKS).last;
-            last[x / RANKS] = step > last[x / RANKS] ? step : last[x / RANKS];
+            int *const most = &last[x / RANKS][shares ? hosts[x % RANKS] : x % RANKS];
+            *most = step > *most ? step : *most;
         }
         for (int x = 0; x < RANKS * groups; ++x) {
             own_bytes const bytes = own_step_bytes(&records[x % RANKS], x / RANKS);
-            bool const is_last = bytes.last > 0 && (!shares || bytes.last == last[x / RANKS]);
+            int const of_team = last[x / RANKS][shares ? hosts[x % RANKS] : x % RANKS];
+            bool const is_last = of_team > 0 && bytes.last == of_team;
             int64_t of_two = groups < HEADS ? bytes.all / 2 : i % 2 == 0 ? 0 : bytes.all;
-            of_two = buffers == 2 && (shares || is_last) ? of_two : 0;
+            of_two = buffers == 2 && of_team > 0 ? of_two : 0;
             cr_expect_eq(bytes.late, of_two, "job %d, rank %d", i, x % RANKS);
             cr_expect_eq(bytes.covering, is_last ? of_two : 0, "job %d, rank %d", i, x % RANKS);
         }
