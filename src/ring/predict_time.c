@@ -101,18 +101,7 @@ void ra_predict_add_times(const ra_predict_job *job, const ra_predict_plan *plan
     }
 }
 
-static const ra_link *link_of(const ra_predict_job *job, const ra_predicted_step *step)
-{
-    const ra_hardware *h = job->request->hardware;
-    return step->crosses_nodes ? &h->network : &h->node;
-}
-
-/* What travels the longer way of a link. */
-static double keys_bytes(const ra_predicted_step *step)
-{
-    return (double)ra_max_i64(step->held_bytes, step->sent_bytes);
-}
-
+/* Of what travels the longer way of a link. */
 static double grads_bytes(const ra_predicted_step *step)
 {
     return (double)ra_max_i64(step->grad_in_bytes, step->grad_out_bytes);
@@ -120,8 +109,10 @@ static double grads_bytes(const ra_predicted_step *step)
 
 static void add_comm(const ra_predict_job *job, ra_predicted_step *step)
 {
-    const ra_link *link = link_of(job, step);
-    step->forward_ms[1] = ra_predict_link_ms(link, keys_bytes(step));
+    const ra_hardware *h = job->request->hardware;
+    const ra_link *link = step->crosses_nodes ? &h->network : &h->node;
+    double const keys = (double)ra_max_i64(step->held_bytes, step->sent_bytes);
+    step->forward_ms[1] = ra_predict_link_ms(link, keys);
     if (job->request->ring.backward)
         step->backward_ms[1] = step->forward_ms[1] + ra_predict_link_ms(link, grads_bytes(step));
 }

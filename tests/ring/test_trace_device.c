@@ -149,20 +149,7 @@ static bool overlap(const ra_trace_event *a, const ra_trace_event *b)
     return a->begin_ns < b->end_ns && b->begin_ns < a->end_ns;
 }
 
-/* Whether gradients of some step travelled beside it. */
-static bool meets_gradients(const trace_record *record, const ra_trace_event *computes)
-{
-    for (int64_t i = 0; i < record->count; ++i) {
-        int32_t const kind = record->events[i].kind;
-        if ((kind == RA_TRACE_SEND_GRADS || kind == RA_TRACE_RECEIVE_GRADS) &&
-            overlap(computes, &record->events[i]))
-            return true;
-    }
-    return false;
-}
-
-/* Keys of step s + 1 travel while step s computes, and zeroes what it adds to before that. A
-   backward pass may have put off the own step until the last gradients travel. */
+/* Keys of step s + 1 travel while step s computes, and zeroes what it adds to before that. */
 Test(trace_device, shows_transfers_beside_the_kernels_that_they_overlap)
 {
     ring_job job = make_job(3, 2, RA_SCHEDULE_DIRECT);
@@ -179,10 +166,8 @@ Test(trace_device, shows_transfers_beside_the_kernels_that_they_overlap)
                 const ra_trace_event *const travels =
                     trace_record_find(&records[r], RA_TRACE_RECEIVE_KEYS, backward, 0, s + 1);
                 cr_assert(computes != NULL && travels != NULL);
-                bool const is_late = backward && s == 0 && meets_gradients(&records[r], computes);
-                cr_expect(is_late || overlap(computes, travels),
-                          "rank %d, step %d: %lld..%lld, %lld..%lld", r, s,
-                          (long long)computes->begin_ns, (long long)computes->end_ns,
+                cr_expect(overlap(computes, travels), "rank %d, step %d: %lld..%lld, %lld..%lld", r,
+                          s, (long long)computes->begin_ns, (long long)computes->end_ns,
                           (long long)travels->begin_ns, (long long)travels->end_ns);
             }
         }
