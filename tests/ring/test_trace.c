@@ -233,12 +233,10 @@ static own_bytes own_step_bytes(const trace_record *rank, int group)
 {
     own_bytes bytes = {0};
     int64_t posted = rank->count, waited = 0, first = rank->count, again = rank->count;
-    bool is_backward = false;
     for (int64_t x = 0; x < rank->count; ++x) {
         const ra_trace_event *e = &rank->events[x];
         bool const posts = e->kind == RA_TRACE_SEND_GRADS || e->kind == RA_TRACE_RECEIVE_GRADS;
-        is_backward = is_backward || e->kind == RA_TRACE_BACKWARD;
-        if (e->group != group || !is_backward)
+        if (e->group != group || e->backward != 1)
             continue;
         posted = posts ? x : posted;
         bytes.last = posts ? e->step : bytes.last;
