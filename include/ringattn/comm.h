@@ -150,7 +150,8 @@ void ra_comm_set_watch(ra_comm *comm, ra_comm_watch *watch, void *context);
  *
  * Errors of all, and of windows and scans, which break the communicator:
  *     RA_ERR_TIMEOUT  a rank did not come before the deadline
- *     RA_ERR_PEER     a rank failed, or called another collective; the communicator was broken
+ *     RA_ERR_PEER     a rank failed, or called another collective; the communicator was broken.
+ *                     Over MPI, who meets a broadcast by another one waits for the deadline
  *     RA_ERR_MPI      MPI failed
  *     RA_ERR_CUDA     scans between GPUs: an exchange in flight failed
  * What a collective or scan writes is undefined after a failure.

@@ -141,8 +141,8 @@ static int find_disagreement(const ra_mpi_comm *mpi)
     return -1;
 }
 
-/* How long rank 0's verdict may take beyond the deadline, as its clock may have begun later. */
-static int64_t answer_grace_ms(const ra_mpi_comm *mpi)
+/* How long rank 0's verdict may take to come. */
+static int64_t answer_ms(const ra_mpi_comm *mpi)
 {
     return ra_min_i64(ra_max_i64(mpi->base.timeout_ms / 4, 50), 1000);
 }
@@ -168,7 +168,7 @@ static ra_status preside(ra_mpi_comm *mpi, const char *operation)
         if (own->verdict == RA_VERDICT_OK)
             own->verdict = RA_VERDICT_REFUSED;
         (void)!send_answers(mpi, operation, own->verdict == RA_VERDICT_MISSING ? missing : 0,
-                            answer_grace_ms(mpi) / 2);
+                            answer_ms(mpi) / 2);
         return status;
     }
     for (int rank = 1; rank < mpi->base.size && own->kind != BARRIER; rank++)
@@ -182,6 +182,9 @@ static ra_status attend(ra_mpi_comm *mpi, const char *operation)
 {
     ra_mpi_note *const note = &mpi->notes[0], *const answer = &mpi->notes[1];
     int open;
+    /* Rank 0's clock begins when it comes here, this one's up to a heartbeat's interval before. */
+    int64_t const timeout_ms =
+        mpi->base.timeout_ms + ra_beat_interval_ms(&mpi->base) + answer_ms(mpi);
     begin_requests(mpi, 2);
     int error = MPI_Irecv(answer, (int)sizeof(*answer), MPI_BYTE, 0, RA_TAG_ANSWER, mpi->handle,
                           &mpi->requests[0]);
@@ -189,8 +192,7 @@ static ra_status attend(ra_mpi_comm *mpi, const char *operation)
         error = MPI_Isend(note, note_bytes(note->count), MPI_BYTE, 0, RA_TAG_NOTE, mpi->handle,
                           &mpi->requests[1]);
     ra_status const status =
-        wait_requests(mpi, operation, error, 2, mpi->base.timeout_ms + answer_grace_ms(mpi),
-                      RA_PATIENCE_NONE, &open);
+        wait_requests(mpi, operation, error, 2, timeout_ms, RA_PATIENCE_NONE, &open);
     if (status == RA_ERR_TIMEOUT)
         ra_comm_log_timeout(&mpi->base, operation, -1, 0);
     if (status != RA_OK)

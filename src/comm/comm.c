@@ -210,10 +210,14 @@ int64_t ra_waited_ms(ra_comm *comm, int64_t begin_ns, int64_t now_ns)
     return (now_ns - since_ns) / 1000000;
 }
 
+int64_t ra_beat_interval_ms(const ra_comm *comm)
+{
+    return ra_min_i64(comm->timeout_ms / 8, 10000);
+}
+
 bool ra_beat_is_due(ra_comm *comm, int64_t now_ns)
 {
-    int64_t const interval_ms = ra_min_i64(comm->timeout_ms / 8, 10000);
-    if ((now_ns - comm->beat_ns) / 1000000 < interval_ms)
+    if ((now_ns - comm->beat_ns) / 1000000 < ra_beat_interval_ms(comm))
         return false;
     comm->beat_ns = now_ns;
     return true;

@@ -1,6 +1,6 @@
 /*
- * Ranks of an MPI job: beginning and end. The only blocking MPI calls are MPI_Init_thread and
- * MPI_Finalize; everything else is polled until the deadline.
+ * Ranks of an MPI job: beginning and end. The only blocking MPI calls are MPI_Init_thread,
+ * MPI_Finalize, and MPI_Comm_free once all have met; everything else is polled until the deadline.
  */
 #include "comm_mpi.h"
 
