@@ -210,9 +210,9 @@ typedef enum ra_pool_mode {
     /*
      * Freed blocks are kept and used again. Sizes are rounded up to 64 bytes; from 4 KiB to 1 MiB
      * to one of 64 sub-classes between powers of two (at most 1.6 % more); from 64 KiB on also to
-     * pages of 4 KiB. The smallest block that fits is taken, cut, and joined with its neighbours
-     * again when it is freed. A segment is as large as the request; for blocks below 64 KiB it may
-     * be larger, at most a sixteenth of all segments of such blocks.
+     * pages of 4 KiB. The smallest block that fits, of 64 that are looked at, is taken, cut, and
+     * joined with its neighbours again when it is freed. A segment is as large as the request; for
+     * blocks below 64 KiB it may be larger, at most a sixteenth of all segments of such blocks.
      */
     RA_POOL_SIZE_CLASS,
     /*
@@ -315,7 +315,7 @@ typedef struct ra_pool_keeper {
 /** One at a time, copied; NULL: none. Must not meet other calls with this pool. */
 void ra_pool_set_keeper(ra_pool *pool, const ra_pool_keeper *keeper);
 
-/** Bytes that a request of `bytes`, at most 2^62, would be counted as. */
+/** Bytes that a request of `bytes`, at most 2^61, would be counted as. */
 size_t ra_pool_round(const ra_pool *pool, size_t bytes);
 /** The same in any pool of mode size_class, whatever its memory. */
 size_t ra_pool_class_bytes(size_t bytes);

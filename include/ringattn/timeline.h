@@ -4,7 +4,7 @@
  *
  * A timeline belongs to one rank and one GPU, and is used by one thread at a time. All spans are
  * made at create; if they are used up, or the GPU's runtime refuses one, there is no span. That is
- * no error: no result depends on it. NULL is a timeline without spans.
+ * no error: no result depends on it. NULL is a timeline without spans, but to ra_timeline_read.
  * SPDX-License-Identifier: BSD-3-Clause
  */
 #ifndef RINGATTN_TIMELINE_H

@@ -177,7 +177,6 @@ static ra_status take_locked(ra_pool *pool, ra_category category, size_t bytes, 
     ra_pool_count(&pool->stats, RA_POOL_REQUESTED, (int64_t)bytes, 1);
     ra_pool_count(&pool->stats, RA_POOL_ALLOCATED, (int64_t)block_out->reserved_bytes, 1);
     note_in_use(pool);
-    ra_heap_refresh(pool);
     if (pool->config.log != NULL)
         block_out->id = ra_pool_log_taken(pool->config.log, category, bytes);
     return RA_OK;
@@ -213,6 +212,7 @@ ra_status ra_pool_alloc(ra_pool *pool, ra_category category, size_t bytes, ra_st
             status = take_locked(pool, category, bytes, stream, block_out, &refusal);
         } while (status == RA_ERR_NO_MEMORY && keeper_gives_up(pool));
     }
+    ra_heap_refresh(pool);
     pool->stats.ooms += status == RA_ERR_NO_MEMORY;
     if (measures && status == RA_OK)
         ra_pool_times_add(&pool->times, ra_clock_ns() - begin_ns);
@@ -255,6 +255,7 @@ static bool charge_locked(ra_pool *pool, ra_category category, int64_t bytes)
         pool->outside_bytes += bytes;
         note_in_use(pool);
     }
+    ra_heap_refresh(pool);
     return promised;
 }
 
