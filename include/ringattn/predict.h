@@ -127,7 +127,8 @@ typedef struct ra_predict_request {
                                     NULL: nobody waits */
 } ra_predict_request;
 
-/* One step of the rank that the times are of, all head groups together. */
+/* One step of the rank that the times are of, all head groups together. 2^60 bytes stand for more.
+ */
 typedef struct ra_predicted_step {
     int step;                              /* its number in the plan */
     int held_from;                         /* -1: several ranks */

@@ -80,7 +80,9 @@ ra_heads ra_ring_plan_heads(const ra_ring_config *c, int32_t count, int32_t plan
 int32_t ra_ring_most_groups(const ra_ring_config *c, int ranks, int32_t tile_rows,
                             bool materialises)
 {
-    int64_t const parts = ra_min_i64(c->seq / ranks / tile_rows, RA_QUERY_PARTS_MAX);
+    /* The next number after the most is in range, too. */
+    int64_t const parts = ra_min_i64(ra_min_i64(c->seq / ranks / tile_rows, RA_QUERY_PARTS_MAX),
+                                     (RA_GROUPS_NONE - 1) / c->heads - 1);
     if (c->linear != RA_LINEAR_NONE)
         return c->kv_heads;
     return c->heads * (materialises ? 1 : (int32_t)ra_max_i64(1, parts));

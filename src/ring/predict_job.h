@@ -146,6 +146,7 @@ RA_CHECKED ra_status ra_predict_push(void *array, int64_t *count, int64_t *room,
 /* Bound of bytes that may exceed any memory, and any integer: such numbers can still be added. */
 #define RA_PREDICT_BYTES_MOST ((int64_t)1 << 60)
 int64_t ra_predict_bounded(double bytes);
+void ra_predict_add_bytes(int64_t *sum, int64_t bytes);
 /* Bytes as the job's pool rounds them, where kernels work, and where plans and tile maps lie. */
 int64_t ra_predict_round(const ra_predict_job *job, int64_t bytes);
 int64_t ra_predict_round_host(const ra_predict_job *job, int64_t bytes);

@@ -79,12 +79,12 @@ static int32_t groups_of(const ra_predict_job *job, int rank)
             ra_predict_round(job, job->request->workspace_bytes) +
             ra_predict_tensors_room(job, rank);
     int32_t const most = ra_ring_most_groups(c, job->ranks, job->request->tile_rows, false);
-    ra_groups_found const found = ra_ring_find_groups(c, needed_bytes, &of, left, 1, most);
+    ra_groups_found const found = ra_ring_find_groups(c, needed_bytes, &of, left, 0, 1, most);
     return ra_groups_taken(found);
 }
 
-/* By all ranks: each but the last sends its sums on; if all rows see all, both ways. Backward needs
-   the states of every group again, except the one that forward left. */
+/* By all ranks: each but the last sends its sums on; if all rows see all, both ways. Of
+   several groups forward leaves the last one's states alone, so backward makes them all again. */
 static double sent_bytes(const ra_predict_job *job)
 {
     const ra_ring_config *c = &job->request->ring;

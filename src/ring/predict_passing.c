@@ -36,11 +36,6 @@ static int64_t scores_of(const passing *p, int64_t keys)
     return 2 * ra_predict_round(p->job, ra_predict_bounded(queries * (double)keys * sizeof(float)));
 }
 
-static void add_scores(int64_t *sum, int64_t scores)
-{
-    *sum = ra_min_i64(*sum + scores, RA_PREDICT_BYTES_MOST);
-}
-
 static void compute_forward(passing *p, const ra_predict_step *step)
 {
     bool const keeps = p->job->request->ring.backward;
@@ -50,7 +45,7 @@ static void compute_forward(passing *p, const ra_predict_step *step)
     int64_t const before = p->scores;
     if (!keeps)
         p->bytes->step_scores = ra_max_i64(p->bytes->step_scores, scores);
-    add_scores(keeps ? &p->bytes->scores : &p->scores, scores);
+    ra_predict_add_bytes(keeps ? &p->bytes->scores : &p->scores, scores);
     note(p, 0);
     p->scores = before;
 }
@@ -60,9 +55,9 @@ static void compute_backward(passing *p, const ra_predict_step *step)
     if (!p->job->request->standard || step->map.runs <= 0)
         return;
     for (int k = 0; k < step->part_count && step->part_keys != NULL; ++k)
-        add_scores(&p->scores, scores_of(p, step->part_keys[k]));
+        ra_predict_add_bytes(&p->scores, scores_of(p, step->part_keys[k]));
     if (step->part_keys == NULL)
-        add_scores(&p->scores, scores_of(p, step->map.k_rows));
+        ra_predict_add_bytes(&p->scores, scores_of(p, step->map.k_rows));
     note(p, 0);
 }
 

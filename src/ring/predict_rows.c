@@ -49,6 +49,11 @@ int64_t ra_predict_bounded(double bytes)
     return bytes < (double)RA_PREDICT_BYTES_MOST ? (int64_t)bytes : RA_PREDICT_BYTES_MOST;
 }
 
+void ra_predict_add_bytes(int64_t *sum, int64_t bytes)
+{
+    *sum = ra_min_i64(*sum + bytes, RA_PREDICT_BYTES_MOST);
+}
+
 int64_t ra_predict_round(const ra_predict_job *job, int64_t bytes)
 {
     enum { GPU_LINE = 512, GPU_GRANULE = 2 << 20 };

@@ -86,10 +86,10 @@ void ra_predict_add_times(const ra_predict_job *job, const ra_predict_plan *plan
         to->held_from = from->held_from;
         to->crosses_nodes = s > 0 && crosses(job, rank, from);
         to->pairs += from->map.pairs * (double)c->batch;
-        to->held_bytes += s > 0 ? row * element * from->fetched_rows : 0;
-        to->sent_bytes += row * element * from->sent_rows;
-        to->grad_in_bytes += c->backward ? row * 4 * from->grad_in_rows : 0;
-        to->grad_out_bytes += c->backward ? row * 4 * from->grad_out_rows : 0;
+        ra_predict_add_bytes(&to->held_bytes, s > 0 ? row * element * from->fetched_rows : 0);
+        ra_predict_add_bytes(&to->sent_bytes, row * element * from->sent_rows);
+        ra_predict_add_bytes(&to->grad_in_bytes, c->backward ? row * 4 * from->grad_in_rows : 0);
+        ra_predict_add_bytes(&to->grad_out_bytes, c->backward ? row * 4 * from->grad_out_rows : 0);
         for (int pass = 0; pass < (c->backward ? 2 : 1); ++pass) {
             ra_pass_terms const terms =
                 ra_predict_step_terms(job, pass != 0, &from->map, rows, q, groups);

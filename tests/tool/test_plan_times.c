@@ -340,6 +340,22 @@ Test(plan_times, of_rows_that_cover_a_transfer_there_are_not_less_than_none)
                        "%s", result.out);
 }
 
+/* Keys travel for each of 64 parts of the queries of every head. */
+Test(plan_times, of_more_bytes_than_integers_hold_are_not_less_than_none)
+{
+    static const char pair[] = "ranks: 2\npeak_tflops: {f32: 1}\nforward: {f32: {efficiency: 1}}\n"
+                               "node: {gb_per_s: 1}\n";
+    command_file_write("pair.yaml", pair, strlen(pair));
+    json_t *plan = plan_point_of(
+        0, "plan --hardware pair.yaml --ranks 2 --set shape.seq=2147483647 --set shape.heads=1024 "
+           "--set shape.head_dim=256 --set shape.batch=100 --set shape.dtype=f32 "
+           "--set ring.schedule=direct --set ring.head_groups=65536");
+    const json_t *step = json_array_get(json_object_get(plan, "steps"), 1);
+    cr_expect_eq(integer(step, "fetched_bytes"), 1LL << 60);
+    cr_expect_gt(real(step, "forward_comm_ms"), 1e12, "by a thousand million bytes a second");
+    json_decref(plan);
+}
+
 #define MEASURED(shape, kind, ms)                                                                  \
     "{\"ranks\": 1, \"limit_tflops\": 1, \"config\": {\"shape\": {\"heads\": 1, " shape            \
     "}, \"attention\": {\"kind\": \"" kind "\"}, \"pattern\": {\"causal\": false}}, "              \
