@@ -37,13 +37,19 @@ static bool is_alone(const ra_chunk *chunk)
 }
 
 /*
- * With a bound on idle bytes, segments of several chunks together stay within it: only they can
- * have idle bytes that no trim returns, because the rest is in use.
+ * Whether a segment of so many bytes may have several chunks. With a bound on idle bytes, such
+ * segments together stay within it: only they can have idle bytes that no trim returns, because the
+ * rest is in use.
  */
-static bool may_cut(const ra_pool *pool, const ra_chunk *chunk)
+static bool may_share(const ra_pool *pool, size_t bytes)
 {
     int64_t const bound = pool->config.trim_bytes;
-    return bound == 0 || !is_alone(chunk) || pool->heap.cut_bytes + (int64_t)chunk->bytes <= bound;
+    return bound == 0 || pool->heap.cut_bytes + (int64_t)bytes <= bound;
+}
+
+static bool may_cut(const ra_pool *pool, const ra_chunk *chunk)
+{
+    return !is_alone(chunk) || may_share(pool, chunk->bytes);
 }
 
 /* `b` follows `a`, and neither is in a bin. Of two uses the later one stands for both. */
@@ -165,12 +171,11 @@ static size_t segment_bytes(const request *r)
     ra_memory const *const memory = &r->pool->config.memory;
     int64_t const growth =
         ra_min_i64(r->pool->heap.small_bytes / SMALL_GROWTH, SMALL_SEGMENT_MAX_BYTES);
-    int64_t const bound = r->pool->config.trim_bytes;
-    int64_t bytes = (int64_t)r->size;
-    if (r->small && growth >= SMALL_BLOCKS_MIN * bytes &&
-        (bound == 0 || r->pool->heap.cut_bytes + growth <= bound))
-        bytes = growth / RA_POOL_UNIT_BYTES * RA_POOL_UNIT_BYTES;
-    return memory->ops->round(memory, (size_t)bytes);
+    size_t const shared =
+        memory->ops->round(memory, (size_t)(growth / RA_POOL_UNIT_BYTES * RA_POOL_UNIT_BYTES));
+    if (r->small && growth >= SMALL_BLOCKS_MIN * (int64_t)r->size && may_share(r->pool, shared))
+        return shared;
+    return memory->ops->round(memory, r->size);
 }
 
 /* Take a new segment; if that is refused, trim and try once more with no more than needed. */

@@ -73,6 +73,22 @@ Test(trim, parts_of_segments_in_use_count_too)
 }
 
 /* Until work on its stream is over a block can neither be returned nor be given to others. */
+/* A shared segment would have 69,120 bytes, and 69,632 once they are whole pages. */
+Test(trim, a_block_has_no_segment_that_the_bound_forbids_to_share)
+{
+    enum { COUNT = 18 };
+    ra_block blocks[COUNT];
+    open_pool(INT64_MAX, 69200, false);
+    for (int i = 0; i < COUNT; i++)
+        blocks[i] = take(60 << 10);
+    ra_block small = take(1024);
+    cr_expect_eq(small.reserved_bytes, 1024, "%zu", small.reserved_bytes);
+    give(&small);
+    for (int i = 0; i < COUNT; i++)
+        give(&blocks[i]);
+    close_pool();
+}
+
 Test(trim, what_a_stream_uses_passes_the_bound_until_it_is_over)
 {
     ra_stream stream = {0};
@@ -198,6 +214,21 @@ Test(trim, what_is_charged_from_elsewhere_takes_the_place_of_idle_bytes)
     small = take(1 << 20);
     cr_assert_eq(counted.out_bytes, 1 << 20);
     give(&small);
+    close_pool();
+}
+
+/* What a stream may still use is active until it is returned. */
+Test(trim, what_a_charge_takes_the_place_of_is_not_active)
+{
+    ra_stream stream = {0};
+    open_pool(INT64_MAX, 0, true);
+    ra_block block = take_on(&stream, 1 << 20);
+    ra_pool_free(pool, &stream, &block);
+    cr_expect_eq(stats().bytes[RA_POOL_ACTIVE].current, 1 << 20);
+    stream.done = stream.recorded;
+    cr_assert_eq(ra_pool_charge(pool, RA_MEM_COMM_BUFFER, 1 << 20), RA_OK);
+    cr_expect_eq(stats().bytes[RA_POOL_ACTIVE].current, 0);
+    ra_pool_release(pool, RA_MEM_COMM_BUFFER, 1 << 20);
     close_pool();
 }
 
