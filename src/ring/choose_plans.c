@@ -32,11 +32,16 @@ int64_t ra_ring_more_plan_bytes(const ra_ring_config *c, int32_t groups, int32_t
 }
 
 ra_groups_found ra_ring_find_groups(const ra_ring_config *c, ra_group_bytes *bytes_of,
-                                    const void *context, int64_t room, int32_t fewest, int32_t most)
+                                    const void *context, int64_t room, int64_t plan_bytes,
+                                    int32_t fewest, int32_t most)
 {
-    ra_groups_found found = {RA_GROUPS_NONE, RA_GROUPS_NONE, c->head_groups, 0};
+    bool const futile = room < -plan_bytes;
+    ra_groups_found found = {RA_GROUPS_NONE, futile ? RA_GROUPS_FUTILE : RA_GROUPS_NONE,
+                             c->head_groups, 0};
     int64_t buffers, least_bytes = INT64_MAX;
     int32_t groups = c->head_groups;
+    if (futile)
+        most = (int32_t)ra_min_i64(most, c->heads); /* parts of queries have plans of their own */
     if (groups == 0)
         groups = fewest > 1 && bytes_of(context, fewest, &buffers) <= room ? fewest : 1;
     for (;; groups = more_groups(c, groups)) {
@@ -147,8 +152,8 @@ static bool may_try_others(const ra_plans_maker *m, const plans_search *s, ra_gr
                            int32_t rounds)
 {
     enum { TRIES_MAX = 6 };
-    bool const others =
-        ra_plan_more_rounds(m->config, m->teams, 1) > 0 && (s->failed & rounds) == 0;
+    bool const others = found.could != RA_GROUPS_FUTILE && (s->failed & rounds) == 0 &&
+                        ra_plan_more_rounds(m->config, m->teams, 1) > 0;
     return s->tries < TRIES_MAX && ra_ring_may_choose(m->config, m->teams) &&
            (found.fit != RA_GROUPS_NONE || others);
 }

@@ -95,7 +95,7 @@ ra_status ra_linear_make(ra_ring *ring)
     int64_t room;
     ra_status status = ra_ring_read_room(ring, &room);
     if (status == RA_OK)
-        status = ra_ring_settle_groups(ring, bytes_of_groups, ring, room, 1, &found);
+        status = ra_ring_settle_groups(ring, bytes_of_groups, ring, room, 0, 1, &found);
     return status != RA_OK ? status : ra_ring_agree(ring, take_memory(ring));
 }
 

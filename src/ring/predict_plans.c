@@ -101,7 +101,8 @@ static ra_groups_found choose_groups(plans_maker *m)
         m->bytes[i] = ra_predict_plan_bytes(job, &m->plans[i], &held);
         wholes[i] = (whole_plan){m, i, room_beside(job, &held, rank)};
         ra_groups_found const one =
-            ra_ring_find_groups(c, needed_bytes, &wholes[i], wholes[i].room, fewest, most);
+            ra_ring_find_groups(c, needed_bytes, &wholes[i], wholes[i].room,
+                                ra_plan_bytes_sum(m->bytes[i]), fewest, most);
         found = i == 0 ? one
                        : (ra_groups_found){(int32_t)ra_max_i64(one.fit, found.fit),
                                            (int32_t)ra_max_i64(one.could, found.could),
@@ -180,7 +181,7 @@ static ra_status make_whole(void *context, int32_t rounds, double stretch, bool 
     m->stretch = stretch;
     *found_out = choose_groups(m);
     if (2 * job->looks > ra_predict_looks_most) /* those of twice the rounds */
-        found_out->could = RA_GROUPS_NONE;
+        found_out->could = (int32_t)ra_max_i64(found_out->could, RA_GROUPS_NONE);
     return RA_OK;
 }
 

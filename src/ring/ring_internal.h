@@ -304,6 +304,11 @@ typedef struct ra_plan_bytes {
     int64_t others;       /* steps and lists of rows; 0 if kernels read other memory */
 } ra_plan_bytes;
 
+static inline int64_t ra_plan_bytes_sum(ra_plan_bytes bytes)
+{
+    return bytes.maps + bytes.chunks + bytes.others;
+}
+
 /*
  * Estimate of what plans of so many groups take beyond that of all heads and all queries. Each set
  * of parts has all chunks. Maps together take at least what those of the one plan do; more where a
@@ -342,11 +347,12 @@ void ra_ring_give_plans(ra_ring *ring);
    more rounds make smaller. */
 typedef int64_t ra_group_bytes(const void *context, int32_t groups, int64_t *buffers_out);
 
-/* Numbers of groups, with a plan of all heads in so many rounds. */
-enum { RA_GROUPS_NONE = INT32_MAX };
+/* Numbers of groups, with a plan of all heads in so many rounds. FUTILE: tensors alone leave no
+   room, so that no choice fits, and none but groups of whole heads is looked at. */
+enum { RA_GROUPS_NONE = INT32_MAX - 1, RA_GROUPS_FUTILE };
 typedef struct ra_groups_found {
     int32_t fit;   /* that are taken as they fit: the fewest, or those that send less; or NONE */
-    int32_t could; /* the fewest that would without what more rounds make smaller, or NONE */
+    int32_t could; /* the fewest that would without what more rounds make smaller; NONE; FUTILE */
     int32_t least; /* `fit`, or, if none, those of kv_heads and more that need least */
     int64_t lack_bytes; /* once settled for all ranks: of those taken, where most are lacking */
 } ra_groups_found;
@@ -357,10 +363,10 @@ static inline int32_t ra_groups_taken(ra_groups_found found)
 }
 
 /* Of as many groups as were asked for, or of all numbers up to `most`: first of `fewest`, if they
-   fit. */
+   fit. `room`: beside the one plan, which takes plan_bytes. */
 ra_groups_found ra_ring_find_groups(const ra_ring_config *config, ra_group_bytes *bytes_of,
-                                    const void *context, int64_t room, int32_t fewest,
-                                    int32_t most);
+                                    const void *context, int64_t room, int64_t plan_bytes,
+                                    int32_t fewest, int32_t most);
 
 /* Whether groups or rounds are auto's, and there is a choice. */
 bool ra_ring_may_choose(const ra_ring_config *config, const ra_teams *teams);
@@ -416,8 +422,8 @@ RA_CHECKED ra_status ra_ring_read_room(ra_ring *ring, int64_t *bytes_out);
 /* Collective: the number of head groups, and on every rank what was found for all. Ranks may have
    different room: the largest number wins; `fit` is NONE if that does not fit everywhere. */
 RA_CHECKED ra_status ra_ring_settle_groups(ra_ring *ring, ra_group_bytes *bytes_of,
-                                           const void *context, int64_t room, int32_t fewest,
-                                           ra_groups_found *found_out);
+                                           const void *context, int64_t room, int64_t plan_bytes,
+                                           int32_t fewest, ra_groups_found *found_out);
 
 /* Bytes of accumulators, buffers and what a forward step gives back with so many groups of one
  * plan, as the ledger will count them; *buffer_bytes_out: but for accumulators. */

@@ -160,14 +160,16 @@ ra_status ra_ring_read_room(ra_ring *ring, int64_t *bytes_out)
 }
 
 ra_status ra_ring_settle_groups(ra_ring *ring, ra_group_bytes *bytes_of, const void *context,
-                                int64_t room, int32_t fewest, ra_groups_found *found_out)
+                                int64_t room, int64_t plan_bytes, int32_t fewest,
+                                ra_groups_found *found_out)
 {
     int64_t buffers;
     const ra_ring_config *c = &ring->config;
     const ra_kernel_ops *ops = ring->kernel->ops;
     int32_t const most = ra_ring_most_groups(
         c, ra_comm_size(ring->comm), ops->tile_rows(c->dtype, c->dim), ops->step_bytes != NULL);
-    ra_groups_found const mine = ra_ring_find_groups(c, bytes_of, context, room, fewest, most);
+    ra_groups_found const mine =
+        ra_ring_find_groups(c, bytes_of, context, room, plan_bytes, fewest, most);
     int64_t numbers[] = {mine.fit, mine.could, mine.least};
     ra_status status = ra_comm_reduce_i64(ring->comm, "head groups", RA_MAX, numbers, 3);
     if (status != RA_OK)

@@ -183,7 +183,8 @@ static ra_status make_whole(void *context, int32_t rounds, double stretch, bool 
         return status;
     m->bytes = bytes_of(ring, &m->whole);
     m->stretch = stretch;
-    return ra_ring_settle_groups(ring, needed_bytes, m, room, fewest, found_out);
+    return ra_ring_settle_groups(ring, needed_bytes, m, room, ra_plan_bytes_sum(m->bytes), fewest,
+                                 found_out);
 }
 
 /* Number `number` of several plans. */

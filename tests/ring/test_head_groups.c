@@ -250,29 +250,37 @@ static int64_t needed(const void *context, int32_t groups, int64_t *buffers_out)
     return needs[groups].bytes;
 }
 
+enum { PLAN_BYTES = 7 };
+
 static void expect_found(const ra_ring_config *c, const need *needs, int64_t room, int32_t fewest,
                          ra_groups_found want)
 {
-    int32_t const most = c->linear == RA_LINEAR_NONE ? c->heads : c->kv_heads;
-    ra_groups_found const found = ra_ring_find_groups(c, needed, needs, room, fewest, most);
+    int32_t const most = c->linear == RA_LINEAR_NONE ? 2 * c->heads : c->kv_heads;
+    ra_groups_found const found =
+        ra_ring_find_groups(c, needed, needs, room, PLAN_BYTES, fewest, most);
     cr_expect(found.fit == want.fit && found.could == want.could && found.least == want.least,
               "room %lld: %d, %d, %d", (long long)room, found.fit, found.could, found.least);
 }
 
 Test(head_groups, are_the_fewest_that_fit_or_those_that_need_least)
 {
-    enum { NONE = RA_GROUPS_NONE };
+    enum { NONE = RA_GROUPS_NONE, FUTILE = RA_GROUPS_FUTILE };
     ra_ring_config c = {.heads = 8, .kv_heads = 2};
-    static const need shrink[9] = {[1] = {90, 20}, [2] = {50, 10}, [4] = {30, 10}, [8] = {20, 10}};
-    static const need grow[9] = {[1] = {90, 0}, [2] = {50, 0}, [4] = {70, 0}, [8] = {60, 0}};
-    static const need bound[9] = {[1] = {30, 0}, [2] = {60, 0}, [4] = {40, 0}, [8] = {70, 0}};
+    static const need shrink[17] = {
+        [1] = {90, 20}, [2] = {50, 10}, [4] = {30, 10}, [8] = {20, 10}, [16] = {19, 9}};
+    static const need grow[17] = {
+        [1] = {90, 0}, [2] = {50, 0}, [4] = {70, 0}, [8] = {60, 0}, [16] = {80, 0}};
+    static const need bound[17] = {
+        [1] = {30, 0}, [2] = {60, 0}, [4] = {40, 0}, [8] = {70, 0}, [16] = {90, 0}};
     expect_found(&c, shrink, 90, 1, (ra_groups_found){1, 1, 1, 0});
     expect_found(&c, shrink, 90, 2, (ra_groups_found){2, 2, 2, 0});
     expect_found(&c, shrink, 89, 1, (ra_groups_found){2, 1, 2, 0});
     expect_found(&c, shrink, 40, 4, (ra_groups_found){4, 4, 4, 0});
     expect_found(&c, shrink, 40, 1, (ra_groups_found){4, 2, 4, 0});
-    expect_found(&c, shrink, 10, 1, (ra_groups_found){NONE, 8, 8, 0});
-    expect_found(&c, shrink, 9, 1, (ra_groups_found){NONE, NONE, 8, 0});
+    expect_found(&c, shrink, 10, 1, (ra_groups_found){NONE, 8, 16, 0});
+    expect_found(&c, shrink, 9, 1, (ra_groups_found){NONE, NONE, 16, 0});
+    expect_found(&c, shrink, -PLAN_BYTES, 2, (ra_groups_found){NONE, NONE, 16, 0});
+    expect_found(&c, shrink, -PLAN_BYTES - 1, 2, (ra_groups_found){NONE, FUTILE, 8, 0});
     expect_found(&c, grow, 40, 1, (ra_groups_found){NONE, NONE, 2, 0});
     expect_found(&c, bound, 20, 1, (ra_groups_found){NONE, NONE, 4, 0}); /* 1 is none to end with */
     c.linear = RA_LINEAR_CAUSAL;
@@ -281,6 +289,18 @@ Test(head_groups, are_the_fewest_that_fit_or_those_that_need_least)
     c.head_groups = 4; /* asked for */
     expect_found(&c, shrink, 90, 1, (ra_groups_found){4, 4, 4, 0});
     expect_found(&c, shrink, 20, 1, (ra_groups_found){NONE, 4, 4, 0});
+    expect_found(&c, shrink, -20, 1, (ra_groups_found){NONE, FUTILE, 4, 0});
+}
+
+Test(head_groups, are_no_more_than_can_be_counted)
+{
+    static const int32_t heads[] = {1, 1 << 20, 1 << 25, 1 << 26, 1 << 30};
+    for (int i = 0; i < 5; ++i) {
+        ra_ring_config const c = {.seq = INT64_C(1) << 40, .heads = heads[i], .kv_heads = 1};
+        int32_t const most = ra_ring_most_groups(&c, 2, 64, false);
+        cr_expect(most >= heads[i] && most % heads[i] == 0, "%d: %d", heads[i], most);
+        cr_expect(most == heads[i] || most < RA_GROUPS_NONE - heads[i], "%d: %d", heads[i], most);
+    }
 }
 
 Test(head_groups, that_share_keys_send_them_to_each)

@@ -470,7 +470,7 @@ static ra_status tell_all(void *context, ra_plans_choice choice, bool may_lack,
     return RA_OK;
 }
 
-enum { NONE = RA_GROUPS_NONE };
+enum { NONE = RA_GROUPS_NONE, FUTILE = RA_GROUPS_FUTILE };
 
 static told_plans choose_by(const ra_ring_config *c, const ra_groups_found *found, int found_count,
                             const ra_plans_made *made, int made_count)
@@ -578,6 +578,14 @@ Test(rounds, and_groups_that_were_asked_for_are_made_once)
     cr_expect(choose_by(&c, fits, 1, NULL, 0).last_may_lack, "but other groups");
     c.head_groups = 16;
     cr_expect(!choose_by(&c, fits, 1, NULL, 0).last_may_lack, "all is given");
+}
+
+Test(rounds, and_groups_are_made_once_where_tensors_alone_do_not_fit)
+{
+    ra_ring_config const c = {.heads = 8, .kv_heads = 8, .schedule = RA_SCHEDULE_DIRECT};
+    ra_groups_found const futile[] = {{NONE, FUTILE, 8, 70}};
+    told_plans const told = choose_by(&c, futile, 1, NULL, 0);
+    cr_expect(told.wholes == 1 && told.tries == 1 && !told.last_may_lack);
 }
 
 Test(rounds, end_before_the_steps_get_too_many)
