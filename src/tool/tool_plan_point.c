@@ -229,9 +229,11 @@ ra_status ra_plan_point_peak(const ra_plan_point *point, int64_t seq, int64_t *p
     return status;
 }
 
-/* A length that fits and one that does not, with their peaks. */
+/* A length that fits and one that does not, with the bytes that they leave and lack: half of them
+   each time that the other bound moves twice. */
 typedef struct bracket {
-    int64_t low, low_bytes, high, high_bytes; /* high: 0 until one is found */
+    int64_t low, high; /* high: 0 until one is found */
+    double low_leaves, high_lacks;
     int32_t low_head_groups, low_rounds;
     bool low_moved; /* by the last look */
 } bracket;
@@ -242,27 +244,32 @@ static ra_status look(const ra_plan_point *point, int64_t seq, bracket *b)
     ra_status const status = predict_at(point, seq, &p);
     if (status != RA_OK)
         return status;
-    b->low_moved = p.peak_bytes <= point->request.memory_bytes;
-    if (b->low_moved) {
+    double const leaves = (double)(point->request.memory_bytes - p.peak_bytes);
+    bool const fits = leaves >= 0, again = fits == b->low_moved;
+    if (fits) {
+        b->high_lacks /= again ? 2 : 1;
         b->low = seq;
-        b->low_bytes = p.peak_bytes;
+        b->low_leaves = leaves;
         b->low_head_groups = p.head_groups;
         b->low_rounds = p.rounds;
     } else {
+        b->low_leaves /= again ? 2 : 1;
         b->high = seq;
-        b->high_bytes = p.peak_bytes;
+        b->high_lacks = -leaves;
     }
+    b->low_moved = fits;
     ra_prediction_fini(&p);
     return RA_OK;
 }
 
 /* Where a straight line through the peaks of both bounds meets the limit, because peaks grow almost
-   in proportion to lengths; and a little beyond that, seen from the bound that has moved last, so
-   that the other one moves next. At least a 64th of the gap from either. */
-static int64_t next_length(const bracket *b, int64_t limit_bytes, int64_t step)
+   in proportion to lengths (the Illinois method, where they do not); and a little beyond that, seen
+   from the bound that has moved last, so that the other one moves next. At least a 64th of the gap
+   from either. */
+static int64_t next_length(const bracket *b, int64_t step)
 {
-    double const slope = (double)(b->high_bytes - b->low_bytes) / (double)(b->high - b->low);
-    double const guess = (double)b->low + (double)(limit_bytes - b->low_bytes) / fmax(slope, 1e-9) +
+    double const gap = (double)(b->high - b->low);
+    double const guess = (double)b->low + gap * b->low_leaves / (b->low_leaves + b->high_lacks) +
                          (b->low_moved ? 0.4 : -0.4) * (double)step;
     int64_t const margin = (b->high - b->low) / 64;
     return (int64_t)fmax((double)(b->low + ra_max_i64(1, margin)),
@@ -271,11 +278,10 @@ static int64_t next_length(const bracket *b, int64_t limit_bytes, int64_t step)
 
 ra_status ra_plan_point_longest(ra_plan_point *point)
 {
-    enum { GUESSES_MAX = 8 }; /* after so many, the gap is halved */
+    enum { GUESSES_MAX = 16 }; /* after so many, the gap is halved */
     bracket b = {0};
-    int64_t const limit_bytes = point->request.memory_bytes;
     int64_t const most = ra_documents_tokens_max(&point->config.pattern);
-    if (limit_bytes == INT64_MAX) {
+    if (point->request.memory_bytes == INT64_MAX) {
         ra_log(RA_LOG_ERROR, "--longest: there is no memory to fit into; give memory.limit, or "
                              "--hardware with its memory");
         return RA_ERR_CONFIG;
@@ -291,8 +297,7 @@ ra_status ra_plan_point_longest(ra_plan_point *point)
         int64_t const step = ra_max_i64(1, b.low / 1024), gap = b.high - b.low;
         if (gap <= step)
             break;
-        status =
-            look(point, i < GUESSES_MAX ? next_length(&b, limit_bytes, step) : b.low + gap / 2, &b);
+        status = look(point, i < GUESSES_MAX ? next_length(&b, step) : b.low + gap / 2, &b);
     }
     point->has_longest = status == RA_OK;
     point->longest_seq = b.low;
