@@ -151,8 +151,13 @@ ra_status ra_ring_run_pass(ra_ring *ring, const ra_ring_tensors *tensors, bool b
         status = ra_kernel_finish(ring->kernel);
     if (status == RA_OK && !backward)
         status = ra_shared_barrier(ring, "forward: all keys have been read", -1);
-    if (by_steps)
+    if (by_steps) {
+        /* Returning what a table took waits for the GPU, messages of a failed pass included: these
+           first, which has a deadline. */
+        ra_status const ignored = ra_ring_wait_flights(ring);
+        (void)ignored;
         ra_kernel_end(ring->kernel, &kernel_pass, status != RA_OK);
+    }
     end_pass(ring);
     ring->may_compute = status != RA_OK;
     ra_ring_mark_pass_end(ring, mark, status);
