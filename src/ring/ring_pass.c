@@ -61,21 +61,25 @@ static void begin_pass(ra_ring *ring, const char *name)
     ring->kernel->poll_context = ring->comm;
 }
 
-/* Leave polling as it was, time no more exchanges, and wait for what a failed pass has left in
-   flight. */
-static void end_pass(ra_ring *ring)
+/* Wait for what a failed pass, whose failure is reported, has left in flight. Before a table
+   returns what it took: that waits for all work of a GPU, and has no deadline. */
+static void wait_for_left(ra_ring *ring)
 {
     ra_flight *const flights[] = {&ring->keys_flight, &ring->grads_flight};
+    for (int i = 0; i < 2; ++i) {
+        ra_status const ignored = ra_flight_wait(ring, flights[i]);
+        (void)ignored;
+    }
+}
+
+/* Leave polling as it was, and time no more exchanges; nothing is in flight. */
+static void end_pass(ra_ring *ring)
+{
     ra_region *const regions[] = {&ring->sent, &ring->held[0], &ring->held[1], &ring->partial[0],
                                   &ring->arriving};
     ring->pass = NULL;
     ring->kernel->poll = ring->caller_poll;
     ring->kernel->poll_context = ring->caller_poll_context;
-    for (int i = 0; i < 2; ++i) {
-        /* A transfer is left only if the pass has failed, and that failure is reported. */
-        ra_status const ignored = ra_flight_wait(ring, flights[i]);
-        (void)ignored;
-    }
     for (int i = 0; i < 5; ++i)
         ra_region_give(ring, regions[i]);
     ra_comm_time(ring->comm, (ra_timed){0}); /* the trace may end before the communicator */
@@ -151,13 +155,9 @@ ra_status ra_ring_run_pass(ra_ring *ring, const ra_ring_tensors *tensors, bool b
         status = ra_kernel_finish(ring->kernel);
     if (status == RA_OK && !backward)
         status = ra_shared_barrier(ring, "forward: all keys have been read", -1);
-    if (by_steps) {
-        /* Returning what a table took waits for the GPU, messages of a failed pass included: these
-           first, which has a deadline. */
-        ra_status const ignored = ra_ring_wait_flights(ring);
-        (void)ignored;
+    wait_for_left(ring);
+    if (by_steps)
         ra_kernel_end(ring->kernel, &kernel_pass, status != RA_OK);
-    }
     end_pass(ring);
     ring->may_compute = status != RA_OK;
     ra_ring_mark_pass_end(ring, mark, status);
