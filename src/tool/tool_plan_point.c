@@ -279,7 +279,7 @@ static int64_t next_length(const bracket *b, int64_t step)
 ra_status ra_plan_point_longest(ra_plan_point *point)
 {
     enum { GUESSES_MAX = 16 }; /* after so many, the gap is halved */
-    bracket b = {0};
+    bracket b = {.low_leaves = (double)point->request.memory_bytes, .low_moved = true};
     int64_t const most = ra_documents_tokens_max(&point->config.pattern);
     if (point->request.memory_bytes == INT64_MAX) {
         ra_log(RA_LOG_ERROR, "--longest: there is no memory to fit into; give memory.limit, or "
