@@ -127,8 +127,7 @@ typedef struct ra_predict_request {
                                     NULL: nobody waits */
 } ra_predict_request;
 
-/* One step of the rank that the times are of, all head groups together. 2^60 bytes stand for more.
- */
+/* One step of the rank that the times are of, all head groups together; 2^60 bytes at most. */
 typedef struct ra_predicted_step {
     int step;                              /* its number in the plan */
     int held_from;                         /* -1: several ranks */

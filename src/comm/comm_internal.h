@@ -86,6 +86,7 @@ uint64_t ra_hash_text(uint64_t hash, const char *text);
  * with all others, cannot tell that they are late.
  */
 int64_t ra_waited_ms(ra_comm *comm, int64_t begin_ns, int64_t now_ns);
+
 /* Between heartbeats of a rank that is at work. */
 int64_t ra_beat_interval_ms(const ra_comm *comm);
 

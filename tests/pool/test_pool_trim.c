@@ -72,7 +72,6 @@ Test(trim, parts_of_segments_in_use_count_too)
     }
 }
 
-/* Until work on its stream is over a block can neither be returned nor be given to others. */
 /* A shared segment would have 69,120 bytes, and 69,632 once they are whole pages. */
 Test(trim, a_block_has_no_segment_that_the_bound_forbids_to_share)
 {
@@ -89,6 +88,7 @@ Test(trim, a_block_has_no_segment_that_the_bound_forbids_to_share)
     close_pool();
 }
 
+/* Until work on its stream is over a block can neither be returned nor be given to others. */
 Test(trim, what_a_stream_uses_passes_the_bound_until_it_is_over)
 {
     ra_stream stream = {0};
