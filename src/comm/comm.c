@@ -61,6 +61,15 @@ void ra_comm_log_timeout_with(const ra_comm *comm, const char *operation, int st
            ra_comm_where(comm, step, where, sizeof(where)), peer, peer, record);
 }
 
+void ra_comm_log_timeout_of_some(const ra_comm *comm, ra_log_level level, const char *operation,
+                                 const char *advice)
+{
+    char where[128];
+    ra_log(level, "%s timed out after %g s (%s, waiting for some of ranks 0 to %d)%s", operation,
+           (double)comm->timeout_ms / 1000.0, ra_comm_where(comm, -1, where, sizeof(where)),
+           comm->size - 1, advice);
+}
+
 void ra_comm_log_mismatch(const ra_comm *comm, const char *operation, int step, int peer,
                           int64_t sent_bytes, int64_t expected_bytes)
 {

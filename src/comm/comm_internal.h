@@ -103,6 +103,9 @@ void ra_comm_log_timeout(const ra_comm *comm, const char *operation, int step, i
 /** The same with what was in flight at its end. */
 void ra_comm_log_timeout_with(const ra_comm *comm, const char *operation, int step, int peer,
                               const char *record);
+/** Where nobody knows who is missing; `advice` follows the line. */
+void ra_comm_log_timeout_of_some(const ra_comm *comm, ra_log_level level, const char *operation,
+                                 const char *advice);
 /** "rank 2 on host h, step 3", for such lines; a step below 0 is left out. Returns `text`. */
 const char *ra_comm_where(const ra_comm *comm, int step, char *text, size_t bytes);
 /** @param sent_bytes negative: unknown, but more than `expected_bytes` */

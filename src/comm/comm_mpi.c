@@ -127,11 +127,9 @@ static ra_status duplicate_world(ra_mpi_comm *mpi)
         if (error != MPI_SUCCESS || done)
             break;
         if (ra_waited_ms(&mpi->base, begin_ns, now_ns) >= mpi->base.timeout_ms) {
-            ra_log(RA_LOG_ERROR,
-                   "%s timed out after %g s (rank %d on host %s, waiting for some of ranks 0 to "
-                   "%d): a rank is stopped or lost, or has no memory for MPI; look at the hosts",
-                   operation, (double)mpi->base.timeout_ms / 1000.0, mpi->base.rank, mpi->base.host,
-                   mpi->base.size - 1);
+            ra_comm_log_timeout_of_some(&mpi->base, RA_LOG_ERROR, operation,
+                                        ": a rank is stopped or lost, or has no memory for MPI; "
+                                        "look at the hosts");
             return RA_ERR_TIMEOUT;
         }
         ra_mpi_pause(mpi, RA_PATIENCE_NONE, begin_ns, now_ns);

@@ -78,12 +78,10 @@ ra_status ra_nccl_wait_idle(ra_nccl_comm *nccl, const char *operation)
         if (status != RA_OK)
             return status;
         if (ra_waited_ms(comm, begin_ns, now_ns) >= comm->timeout_ms) {
-            ra_log(RA_LOG_ERROR,
-                   "%s timed out after %g s (rank %d on host %s, waiting for some of ranks 0 to "
-                   "%d): a rank is stopped or lost, or NCCL finds no way to it; look at the hosts, "
-                   "set NCCL_DEBUG=INFO to see more, or raise comm.timeout",
-                   operation, (double)comm->timeout_ms / 1000.0, comm->rank, comm->host,
-                   comm->size - 1);
+            ra_comm_log_timeout_of_some(comm, RA_LOG_ERROR, operation,
+                                        ": a rank is stopped or lost, or NCCL finds no way to it; "
+                                        "look at the hosts, set NCCL_DEBUG=INFO to see more, or "
+                                        "raise comm.timeout");
             return RA_ERR_TIMEOUT;
         }
         ra_pause(now_ns - begin_ns);
@@ -106,10 +104,7 @@ static bool finish(ra_nccl_comm *nccl)
         if (ra_comm_look(comm) != RA_OK)
             return false; /* another rank has failed, and has said so */
         if (ra_waited_ms(comm, begin_ns, now_ns) >= comm->timeout_ms) {
-            ra_log(RA_LOG_WARNING,
-                   "leaving NCCL timed out after %g s (rank %d on host %s, waiting for some of "
-                   "ranks 0 to %d)",
-                   (double)comm->timeout_ms / 1000.0, comm->rank, comm->host, comm->size - 1);
+            ra_comm_log_timeout_of_some(comm, RA_LOG_WARNING, "leaving NCCL", "");
             return false;
         }
         ra_pause(now_ns - begin_ns);
