@@ -20,8 +20,9 @@ static void remove_and_end(int number)
 
 void ra_doomed_file_set(const char *path)
 {
-    /* What terminals, shells and batch systems end a process with; SIGXFSZ is an error of write. */
-    static const int numbers[] = {SIGHUP,  SIGINT,  SIGQUIT, SIGPIPE, SIGALRM,
+    /* What terminals, shells and batch systems end a process with, and no errors of write, as
+       SIGXFSZ and SIGPIPE are. */
+    static const int numbers[] = {SIGHUP,  SIGINT,  SIGQUIT, SIGALRM,
                                   SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU};
     if (is_set) {
         if (strcmp(doomed, path) == 0)

@@ -6,7 +6,7 @@
 #define RINGATTN_TOOL_DOOMED_FILE_H
 
 /**
- * Remove `path` (copied) if a signal ends the process: SIGHUP, SIGINT, SIGQUIT, SIGPIPE, SIGALRM,
+ * Remove `path` (copied) if a signal ends the process: SIGHUP, SIGINT, SIGQUIT, SIGALRM,
  * SIGTERM, SIGUSR1, SIGUSR2 or SIGXCPU, unless it is ignored or handled. One path at a time. The
  * same path again changes nothing, not even for a moment.
  */

@@ -99,6 +99,15 @@ ra_status ra_series_share_outcome(const ra_job *job, ra_status status, bool says
     return is_result(job, status) ? message_share(job->comm, kept, outcome_out->message) : status;
 }
 
+ra_status ra_series_lack(ra_series *series, const ra_job *job, ra_status status)
+{
+    if (!is_result(job, status))
+        return status;
+    if (series->lacked == RA_OK)
+        series->lacked = status;
+    return RA_OK;
+}
+
 const char *ra_job_status_text(ra_status status, const ra_report *report)
 {
     switch (status) {
@@ -282,7 +291,7 @@ static int code_of(const ra_series *s)
     if (s->wrong > 0)
         return RA_EXIT_VERIFY;
     if (s->ran > 0)
-        return 0;
+        return ra_exit_code(s->lacked);
     if (speaks)
         failures_say(s, all);
     return ra_exit_code(s->oom > 0 ? RA_ERR_NO_MEMORY : s->files > 0 ? RA_ERR_IO : RA_ERR_CONFIG);

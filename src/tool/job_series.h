@@ -52,13 +52,14 @@ typedef struct ra_series {
     bool unsaved;              /* it has been said that one could not be written */
     int ran, wrong;            /* jobs that ran; wrong: those of them that failed verification */
     int oom, files, refused;   /* jobs that did not run; refused: by configuration or build */
+    ra_status lacked;          /* the first failure of a file of a job that ran */
     char backend[RA_BACKEND_TEXT_MAX]; /* that the table has named last; "": none yet */
 } ra_series;
 
 /**
  * The whole command, from the configuration to the end of the communicator. @return the exit code:
- * 6 if a job was wrong, else 0 if one ran; if none did, 4 if memory was short for any, else 3 if a
- * file was at fault for any, else 2
+ * 6 if a job was wrong, else that of a file which is lacking of one that ran, else 0 if one ran; if
+ * none did, 4 if memory was short for any, else 3 if a file was at fault for any, else 2
  */
 int ra_series_command(ra_series *series, const ra_series_ops *ops, void *command);
 bool ra_series_is_first(const ra_series *series); /* whether this is rank 0 */
@@ -82,6 +83,9 @@ RA_CHECKED ra_status ra_series_configure_alone(const ra_series *series, const ra
  */
 RA_CHECKED ra_status ra_series_share_outcome(const ra_job *job, ra_status status, bool says,
                                              ra_job_outcome *outcome_out);
+/** How writing a file of a job that ran has ended: the job stands without it, the exit code tells.
+    @return RA_OK if the next job has a chance */
+RA_CHECKED ra_status ra_series_lack(ra_series *series, const ra_job *job, ra_status status);
 /** To be called for every job, or for the outcome of several: these decide the exit code.
     @param report  of a job that ran: whether verification failed */
 void ra_series_count(ra_series *series, ra_status status, const ra_report *report);

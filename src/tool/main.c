@@ -6,6 +6,8 @@
 
 #include "ringattn/device.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,12 +36,25 @@ static int (*const commands[])(const ra_options *options, ra_comm *comm) = {
     [RA_COMMAND_HELP_CONFIG] = help_print,
 };
 
+/* Where a standard file is closed, what is opened next would get its number, and then what is meant
+   for it: a line of progress in a tensor file. Output that was closed still cannot be written. */
+static void hold_standard_files(void)
+{
+    static const int ways[] = {O_RDONLY, O_RDONLY, O_WRONLY};
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd)
+        if (fcntl(fd, F_GETFD) == -1 && errno == EBADF)
+            (void)open("/dev/null", ways[fd]);
+}
+
 int main(int argc, char **argv)
 {
     ra_comm *comm = NULL;
     ra_options options = {0};
-    /* A file that grows past its limit is then an error of write, with a line and a clean end. */
+    hold_standard_files();
+    /* A file that grows past its limit, or a pipe whose reader is gone, is then an error of write,
+       with a line and a clean end. */
     signal(SIGXFSZ, SIG_IGN);
+    signal(SIGPIPE, SIG_IGN);
     /* As many queues as CUDA has: streams that share one wait for each other, and a look at a GPU
        must not wait for its kernels. It is read when CUDA begins. */
     (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);

@@ -82,8 +82,6 @@ static ra_status point_measure(ra_bench *bench, ra_job *job, ra_bench_point *poi
         status = ra_bench_overlap_measure(job, point);
     if (status == RA_OK && job->backend == RA_BACKEND_CPU)
         status = ra_bench_limits_refresh(bench, job->threads, false);
-    if (status == RA_OK)
-        status = ra_job_write_pool_log(job);
     if (status != RA_OK)
         return status;
     point->report = job->report;
@@ -171,6 +169,8 @@ ra_status ra_bench_point_run(ra_bench *bench, const ra_config_pick *pick)
     ra_console_defer();
     ra_status status = point_measure(bench, &job, &point);
     status = ra_series_share_outcome(&job, status, false, &point.outcome);
+    if (status == RA_OK && point.outcome.status == RA_OK)
+        status = ra_series_lack(series, &job, ra_job_write_pool_log(&job));
     if (status == RA_OK) {
         ra_series_count(series, point.outcome.status, &point.report);
         if (point.outcome.status == RA_OK)

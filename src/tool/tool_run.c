@@ -50,6 +50,27 @@ static ra_status trace_end(ra_job *job, const ra_trace *trace)
     return ra_trace_write(trace, job->comm, job->options->trace_path);
 }
 
+static ra_status worse(ra_status first, ra_status next)
+{
+    return first == RA_OK || ra_status_is_of_ranks(next) ? next : first;
+}
+
+/* Collective. Trace, report and the pool's log: one that cannot be written costs no other. */
+static ra_status outputs_write(ra_job *job, const ra_trace *trace)
+{
+    ra_status status = trace_end(job, trace);
+    if (!ra_status_is_of_ranks(status)) {
+        ra_progress_destroy(job->progress);
+        job->progress = NULL;
+        ra_console_hold();
+        status =
+            worse(status, ra_console_agree(job->comm, "agreeing on the report", report_write(job)));
+    }
+    if (!ra_status_is_of_ranks(status))
+        status = worse(status, ra_job_write_pool_log(job));
+    return status;
+}
+
 int ra_command_run(const ra_options *options, ra_comm *comm)
 {
     ra_job job = {.options = options, .comm = comm};
@@ -65,17 +86,8 @@ int ra_command_run(const ra_options *options, ra_comm *comm)
         status = ra_job_passes(&job);
     if (status == RA_OK)
         status = ra_job_results(&job);
-    ra_status const traced = status == RA_OK ? trace_end(&job, trace) : RA_OK;
-    if (status == RA_OK && !ra_status_is_of_ranks(traced)) {
-        ra_progress_destroy(job.progress);
-        job.progress = NULL;
-        ra_console_hold();
-        status = ra_console_agree(job.comm, "agreeing on the report", report_write(&job));
-    }
     if (status == RA_OK)
-        status = traced;
-    if (status == RA_OK)
-        status = ra_job_write_pool_log(&job);
+        status = outputs_write(&job, trace);
     int code = ra_exit_code(status);
     if (status == RA_OK && !ra_report_passes(&job.report))
         code = RA_EXIT_VERIFY;

@@ -233,8 +233,7 @@ Test(signals, find_a_file_that_is_named_again)
     }
 }
 
-static const int numbers[] = {SIGHUP,  SIGINT,  SIGQUIT, SIGPIPE, SIGALRM,
-                              SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU};
+static const int numbers[] = {SIGHUP, SIGINT, SIGQUIT, SIGALRM, SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU};
 enum { NUMBERS = sizeof(numbers) / sizeof(numbers[0]) };
 
 Test(signals, leave_a_whole_report_or_none)

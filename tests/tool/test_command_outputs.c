@@ -120,6 +120,37 @@ Test(command_outputs, that_are_of_the_measurement_leave_the_table_if_they_fail)
     }
 }
 
+/* Nor is one output lost with another; a pipe's reader that goes away is a failure like others. */
+Test(command_outputs, that_fail_cost_no_other)
+{
+    static const char *const outputs[] = {
+        ">&-", ">/dev/full", "--json=/dev/full", "--trace /dev/full",
+        "--trace pipe --set job.repeat=500"}; /* more than a pipe holds */
+    char line[200];
+    for (int i = 0; i < 5; i++) {
+        snprintf(line, sizeof(line),
+                 "mkfifo pipe && { exec 3<pipe 3<&- & }\n"
+                 "exec \"$RINGATTN\" run --set shape.seq=64 --set memory.pool.log=log %s",
+                 outputs[i]);
+        command_shell(&result, line);
+        cr_expect_eq(result.code, 3, "%s: %d\n%s", line, result.code, result.err);
+        cr_expect_eq(command_count_lines(result.err, "ringattn: error:"), 1, "%s", result.err);
+        cr_expect(command_file_exists("log"), "%s", line);
+        command_shell(&result, ": 3<>pipe; rm -f pipe log");
+    }
+}
+
+/* Where standard files are closed, what is opened first must not take their numbers: lines would be
+   printed into it. */
+Test(command_outputs, are_not_taken_for_standard_files_that_are_closed)
+{
+    command_shell(&result, "mkfifo pipe\n"
+                           "\"$RINGATTN\" plan --calibrate pipe <&- >&- 2>&- &\n"
+                           "exec 3>pipe\n" /* once it is open there */
+                           "for fd in 0 1 2; do readlink /proc/$!/fd/$fd; done");
+    cr_expect_str_eq(result.out, "/dev/null\n/dev/null\n/dev/null\n");
+}
+
 /* As a shell's process substitution: /dev/fd/3 is a link to what has no name. */
 Test(command_outputs, may_be_pipes_without_a_name)
 {
