@@ -145,7 +145,8 @@ static bool draw(const picture *what, ra_pool *pool, const char *folder)
     ra_config_source const source = {0};
     ra_config config;
     ra_pattern *pattern;
-    if (ra_config_parse(what->name, what->yaml, strlen(what->yaml), &source, &config) != RA_OK)
+    if (ra_config_parse(what->name, true, what->yaml, strlen(what->yaml), &source, &config) !=
+        RA_OK)
         return false;
     bool drawn = false;
     if (config.pattern.blocks_kind == RA_BLOCKS_LIST) {

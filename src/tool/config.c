@@ -353,13 +353,13 @@ static ra_status layers_apply(const ra_yaml *yaml, const ra_config_source *sourc
     return status == RA_OK && source->pick.sweep_point == 0 ? ra_config_check_keys(config) : status;
 }
 
-ra_status ra_config_parse(const char *name, const char *text, size_t bytes,
+ra_status ra_config_parse(const char *name, bool has_lines, const char *text, size_t bytes,
                           const ra_config_source *source, ra_config *config_out)
 {
     ra_config_source const nothing = {0};
     ra_config config = {0};
     ra_yaml yaml = {0};
-    ra_status status = ra_yaml_init(name, true, text, bytes, &yaml);
+    ra_status status = ra_yaml_init(name, has_lines, text, bytes, &yaml);
     if (status != RA_OK)
         return status;
     status = layers_apply(&yaml, source != NULL ? source : &nothing, &config);

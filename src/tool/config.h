@@ -99,13 +99,15 @@ typedef struct ra_config_source {
  * file, line, column where there is one, key path, what is allowed, and the nearest valid name.
  * Checks that need the shape are left to ra_config_check: an input file may bring it.
  *
- * @param name    of the file, for errors
- * @param source  NULL: the text alone; its own `file` is not looked at
+ * @param name       of the file, for errors
+ * @param has_lines  whether its lines and columns mean something to the reader
+ * @param source     NULL: the text alone; its own `file` is not looked at
  * @return RA_ERR_CONFIG     the contents
  *         RA_ERR_NO_MEMORY
  */
-RA_CHECKED ra_status ra_config_parse(const char *name, const char *text, size_t bytes,
-                                     const ra_config_source *source, ra_config *config_out);
+RA_CHECKED ra_status ra_config_parse(const char *name, bool has_lines, const char *text,
+                                     size_t bytes, const ra_config_source *source,
+                                     ra_config *config_out);
 /**
  * Read a whole file, at most RA_CONFIG_BYTES_MAX. *text_out is ended by a NUL that *bytes_out does
  * not count; the caller frees it.

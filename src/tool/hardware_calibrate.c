@@ -32,17 +32,22 @@ typedef struct samples {
     int left_out_count, other_count; /* points: measured, but not learned from; of those, a GPU's */
 } samples;
 
-/* The configuration of a point: its JSON is valid YAML. */
-static ra_status point_parse(const char *path, const json_t *config, ra_config *config_out)
+/* The configuration of a point: its JSON is valid YAML. It has the shape of a file that was read;
+   only pairs of blocks have to be read again. */
+static ra_status point_parse(const char *name, const json_t *config, ra_config *config_out)
 {
     if (!json_is_object(config))
-        return ra_json_refuse(path, "a point has no configuration");
-    char *text = ra_json_dump(config, JSON_INDENT(1));
+        return ra_json_refuse(name, "it has no configuration");
+    char *text = ra_json_dump(config, JSON_COMPACT);
     if (text == NULL)
         return ra_refuse_memory("the configuration of a point");
-    ra_status const status = ra_config_parse(path, text, strlen(text), NULL, config_out);
+    ra_status const status = ra_config_parse(name, false, text, strlen(text), NULL, config_out);
     free(text);
-    return status;
+    if (status == RA_OK && config_out->pattern.blocks_kind != RA_BLOCKS_LIST) {
+        free(config_out->input);
+        config_out->input = NULL;
+    }
+    return status == RA_ERR_CONFIG ? RA_ERR_IO : status;
 }
 
 static void sample_add(samples *to, const ra_plan_point *point, const json_t *json, bool backward)
@@ -114,10 +119,11 @@ static ra_status threads_learn(const char *path, const json_t *json, samples *to
 }
 
 /* Learn from a point the machine's cache. The terms of a GPU's are those of its kernels. */
-static ra_status point_learn(const char *path, json_t *json, ra_comm *comm, int64_t cache_bytes,
-                             samples *to)
+static ra_status point_learn(const char *path, size_t index, const json_t *json, ra_comm *comm,
+                             int64_t cache_bytes, samples *to)
 {
     ra_plan_point point = {.comm = comm};
+    char name[640];
     if (!is_measured(json))
         return RA_OK;
     if (is_of_gpu(json) != to->on_gpu || (to->on_gpu && !is_flash(json))) {
@@ -125,6 +131,7 @@ static ra_status point_learn(const char *path, json_t *json, ra_comm *comm, int6
         to->other_count += is_of_gpu(json);
         return RA_OK;
     }
+    snprintf(name, sizeof(name), "%.600s: points[%zu]", path, index);
     ra_status status = threads_learn(path, json, to);
     ra_hardware const known = {.ranks = 1,
                                .ranks_per_node = 1,
@@ -132,7 +139,7 @@ static ra_status point_learn(const char *path, json_t *json, ra_comm *comm, int6
                                .threads = to->on_gpu ? 0 : to->threads,
                                .multiprocessors = to->on_gpu ? to->threads : 0};
     if (status == RA_OK)
-        status = point_parse(path, json_object_get(json, "config"), &point.config);
+        status = point_parse(name, json_object_get(json, "config"), &point.config);
     if (to->on_gpu) /* where it may be auto */
         point.config.backend = RA_BACKEND_CUDA;
     if (status == RA_OK)
@@ -328,7 +335,7 @@ ra_status ra_hardware_calibrate(const char *path, ra_comm *comm, ra_hardware *ha
         status = ra_refuse_memory("the points of a calibration");
     samples_choose(points, &all);
     for (size_t i = 0; i < json_array_size(points) && status == RA_OK; i++)
-        status = point_learn(path, json_array_get(points, i), comm, cache, &all);
+        status = point_learn(path, i, json_array_get(points, i), comm, cache, &all);
     if (status == RA_OK)
         status = judge(path, &all);
     if (status == RA_OK) {

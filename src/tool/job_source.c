@@ -60,7 +60,7 @@ static ra_status parse(const ra_job_text *text, const ra_config_pick *pick, ra_c
     source.pick = *pick;
     if (text->source->pick.variant != NULL)
         source.pick.variant = text->source->pick.variant;
-    return ra_config_parse(source.file != NULL ? source.file : "the configuration",
+    return ra_config_parse(source.file != NULL ? source.file : "the configuration", true,
                            text->text != NULL ? text->text : "", (size_t)text->bytes, &source,
                            config_out);
 }

@@ -161,16 +161,21 @@ static ra_status report(const ra_options *options, const ra_comm *comm, const fi
         json_decref(machine);
         machine = NULL;
     }
-    if (options->json)
-        return ra_json_report("info", members_json(machine, found, options->check),
-                              options->json_path);
     if (machine == NULL)
         return ra_refuse_memory("the report");
-    print_machine(machine, is_known ? &topology : NULL, comm != NULL);
-    json_decref(machine);
-    if (options->check)
-        ra_kernel_findings_print(found->list, found->count);
-    return ra_stdout_check("");
+    ra_status shown = RA_OK, written = RA_OK;
+    if (ra_options_shows_text(options)) {
+        print_machine(machine, is_known ? &topology : NULL, comm != NULL);
+        if (options->check)
+            ra_kernel_findings_print(found->list, found->count);
+        shown = ra_stdout_check("");
+    }
+    json_t *members = members_json(machine, found, options->check);
+    if (options->json)
+        written = ra_json_report("info", members, options->json_path);
+    else
+        json_decref(members);
+    return shown != RA_OK ? shown : written;
 }
 
 /* Collective. Refuse what `run` would refuse; with an input, its file decides on the shape. */

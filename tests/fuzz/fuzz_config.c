@@ -49,7 +49,7 @@ static void check_round_trip(const ra_config *config)
     check(json != NULL, "a configuration without JSON");
     char *text = json_dumps(json, 0);
     check(text != NULL, "JSON that cannot be dumped");
-    check(ra_config_parse("again", text, strlen(text), NULL, &second) == RA_OK,
+    check(ra_config_parse("again", true, text, strlen(text), NULL, &second) == RA_OK,
           "JSON that is refused");
     json_t *again = ra_config_to_json(&second);
     check(again != NULL && json_equal(json, again), "JSON that reads back as another job");
@@ -80,7 +80,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     }
     ra_log_set_handler(count_line, NULL);
     lines = 0;
-    ra_status const status = ra_config_parse("fuzz.yaml", text, text_bytes, &source, &config);
+    ra_status const status = ra_config_parse("fuzz.yaml", true, text, text_bytes, &source, &config);
     if (status == RA_OK) {
         check(lines == 0, "a line for what is right");
         check_round_trip(&config);

@@ -13,7 +13,7 @@ static inline ra_config config_of(const char *path, const ra_config_source *sour
     char *text = NULL;
     size_t bytes = 0;
     cr_assert_eq(ra_config_read_file("configuration", path, &text, &bytes), RA_OK);
-    cr_assert_eq(ra_config_parse(path, text, bytes, source, &config), RA_OK, "%s", path);
+    cr_assert_eq(ra_config_parse(path, true, text, bytes, source, &config), RA_OK, "%s", path);
     free(text);
     return config;
 }

@@ -17,7 +17,7 @@ static inline void begin(void)
 static inline ra_status parse_with(const char *text, const ra_config_source *source,
                                    ra_config *config)
 {
-    return ra_config_parse("job.yaml", text, strlen(text), source, config);
+    return ra_config_parse("job.yaml", true, text, strlen(text), source, config);
 }
 
 static inline ra_config parse(const char *text)

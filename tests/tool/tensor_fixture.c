@@ -71,7 +71,7 @@ ra_config parse_config(const char *format, ...)
     va_end(args);
     ra_config_source const source = {0};
     ra_config config;
-    cr_assert_eq(ra_config_parse("test.yaml", text, strlen(text), &source, &config), RA_OK,
+    cr_assert_eq(ra_config_parse("test.yaml", true, text, strlen(text), &source, &config), RA_OK,
                  "%s: %s", text, said.line);
     return config;
 }

@@ -31,7 +31,7 @@ static const char text[] = "shape: {seq: 64, heads: 2}\n"
 static ra_status parse(const char *yaml, const ra_config_source *source, ra_config *config)
 {
     said.count = 0;
-    return ra_config_parse("job.yaml", yaml, strlen(yaml), source, config);
+    return ra_config_parse("job.yaml", true, yaml, strlen(yaml), source, config);
 }
 
 Test(bench_sweep, combinations_are_counted_and_unused_without_a_number)

@@ -209,6 +209,7 @@ Test(info, writes_json_to_a_file_whole_or_not_at_all)
     command_run(result, 0, "info --json=info.json");
     cr_assert_eq(result->code, 0, "%s", result->err);
     cr_assert(command_file_exists("info.json"));
+    cr_expect_eq(command_count_lines(result->out, "OpenMP  "), 1, "the table: %s", result->out);
     cr_assert_eq(command_folder_entries(), 1);
     command_run(result, 0, "info --json=missing/info.json");
     cr_assert_eq(result->code, 3, "%s", result->err);

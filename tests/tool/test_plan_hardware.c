@@ -42,6 +42,29 @@ Test(plan_hardware, learns_the_speed_of_a_machine_from_a_bench)
     json_decref(plan);
 }
 
+/* A report is no text that the user wrote: it has no lines, and is a file at fault. */
+Test(plan_hardware, names_the_point_whose_configuration_it_does_not_know)
+{
+    static const char later[] =
+        "{\"points\": [{\"ranks\": 1}, {\"ranks\": 1, \"limit_tflops\": 1, \"config\": "
+        "{\"ring\": {\"newkey\": 1}}, \"forward_ms\": {\"median\": 1}}]}\n";
+    command_file_write("later.json", later, strlen(later));
+    command_refused(&result, "plan --calibrate later.json", 3,
+                    "error: later.json: points[1]: ring.newkey: unknown key");
+}
+
+/* The machine that is planned need not have the tensors that were read on the one measured. */
+Test(plan_hardware, needs_no_tensors_that_a_bench_has_read)
+{
+    static const char read[] = "{\"points\": [{\"ranks\": 1, \"limit_tflops\": 1, \"config\": "
+                               "{\"shape\": {\"seq\": 1000}, \"job\": {\"input\": \"gone.st\"}}, "
+                               "\"forward_ms\": {\"median\": 4}}]}\n";
+    command_file_write("read.json", read, strlen(read));
+    json_t *plan = plan_point_of(0, "plan --calibrate read.json --set shape.seq=1000");
+    cr_expect_float_eq(forward_ms(plan), 4, 0.04, "%g ms", forward_ms(plan));
+    json_decref(plan);
+}
+
 #define GPU_POINT(kind, seq, ms) GPU_POINT_OF("132", kind, seq, ms)
 #define GPU_POINT_OF(threads, kind, seq, ms)                                                       \
     "{\"ranks\": 1, \"limit_tflops\": 1, \"device\": {\"index\": 0}, \"threads\": " threads        \
