@@ -300,13 +300,19 @@ ra_status ra_config_set_apply(ra_config *config, const char *giver, const char *
     return status;
 }
 
+/* To the key the word is no file; to an option it is one like others. */
+static const char *file_named(const char *given)
+{
+    return given != NULL && strcmp(given, "none") == 0 ? "./none" : given;
+}
+
 ra_status ra_config_options_apply(ra_config *config, const ra_config_source *source)
 {
     struct {
         const char *path, *option, *text;
     } const given[] = {
-        {"job.input", "--input", source->input},
-        {"job.output", "--output", source->output},
+        {"job.input", "--input", file_named(source->input)},
+        {"job.output", "--output", file_named(source->output)},
         {"job.backward", "--backward", source->backward ? "true" : NULL},
         {"job.verify", "--verify", source->verify ? "true" : NULL},
     };

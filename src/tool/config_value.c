@@ -110,6 +110,12 @@ static ra_status integer_read(const ra_config_key *key, const char *text, int64_
                            "(K, M, G or KiB, MiB, GiB may follow)");
         return status;
     }
+    if (key->type == RA_KEY_BYTES && !negative && (parsed > 0 || magnitude > (uint64_t)key->max)) {
+        char shown[48];
+        snprintf(problem, RA_VALUE_PROBLEM_MAX, "'%s' is above the most that it may be, %lld bytes",
+                 ra_text_shown(text, shown), (long long)key->max);
+        return RA_ERR_CONFIG;
+    }
     if (parsed > 0 || magnitude > INT64_MAX)
         return problem_expected(key, text, problem);
     int64_t const value = negative ? -(int64_t)magnitude : (int64_t)magnitude;
@@ -204,7 +210,7 @@ static ra_status text_read(const char *text, ra_config_value *value,
         snprintf(problem, RA_VALUE_PROBLEM_MAX, "it must not be empty");
         return RA_ERR_CONFIG;
     }
-    if (ra_text_invalid_at(text, strlen(text)) != strlen(text)) {
+    if (!ra_text_is_line(text, strlen(text))) {
         snprintf(problem, RA_VALUE_PROBLEM_MAX,
                  "it must be UTF-8 text without control characters, as reports are");
         return RA_ERR_CONFIG;

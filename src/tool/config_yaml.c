@@ -83,7 +83,7 @@ static ra_status text_check(builder *b, const char *text, size_t bytes)
     size_t bad = ra_text_invalid_at(text, bytes);
     const char *what = bad < bytes && (unsigned char)text[bad] < 0x80
                            ? "this is a control character: is it a YAML file?"
-                           : "this is not UTF-8 text: is it a YAML file?";
+                           : "this is not UTF-8 text, or a control character: is it a YAML file?";
     if (bad == bytes) {
         what = "a line begins with %: YAML directives are not read";
         bad = ra_text_directive_at(text, bytes);
@@ -108,7 +108,7 @@ static ra_status text_copy(const builder *b, struct fy_token *token, const char 
     const char *text = token != NULL ? fy_token_get_text(token, &bytes) : "";
     if (text == NULL)
         return refuse(b, "this text cannot be read");
-    if (ra_text_invalid_at(text, bytes) != bytes)
+    if (!ra_text_is_line(text, bytes))
         return refuse(b, "text must not hold control characters or broken UTF-8");
     char *copy = chunk_take(b->yaml, bytes + 1);
     if (copy == NULL)

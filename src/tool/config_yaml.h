@@ -64,6 +64,8 @@ ra_status ra_yaml_refuse(const ra_yaml *yaml, int line, int column, const char *
  * 0.7 never returns from some characters that are written longer than needed.
  */
 size_t ra_text_invalid_at(const char *text, size_t bytes);
+/** Whether it is such text without tabs and ends of lines: as a name, or a file's. */
+bool ra_text_is_line(const char *text, size_t bytes);
 /** Short text for a report, which takes no other: each such byte, as of a cut character, is a '?'.
  */
 void ra_text_mend(char *text);

@@ -49,6 +49,7 @@ static ra_status tokens_search(ra_probe *probe, ra_probe_point *point)
     /* No other length would avoid this failure. */
     if (status == RA_OK && outcome.status != RA_OK && outcome.status != RA_ERR_NO_MEMORY) {
         point->status = outcome.status;
+        point->refused_tokens = 0;
         return RA_OK;
     }
     while (status == RA_OK && outcome.status == RA_OK && next < RA_PROBE_MOST_TOKENS) {

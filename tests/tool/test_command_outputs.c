@@ -39,6 +39,15 @@ Test(command_outputs, have_names_as_long_as_the_system_takes)
     cr_expect_eq(command_folder_entries(), entries);
 }
 
+/* The key's word for no file is a name like others where an option is given. */
+Test(command_outputs, may_be_called_none)
+{
+    command_run(&result, 0, "run --quiet --set shape.seq=16 --output none");
+    cr_expect_eq(result.code, 0, "%s", result.err);
+    cr_expect(command_file_exists("none"));
+    command_refused(&result, "run --quiet --set shape.seq=16 --input none", 3, "tensor 'q'");
+}
+
 Test(command_outputs, that_are_links_to_nothing_are_refused)
 {
     command_shell(&result, "ln -s nothing link");

@@ -297,8 +297,10 @@ Test(config, sizes_are_powers_of_1024_and_never_overflow)
     REFUSES_SET("shape.seq=1.5K", "1.5K");
     REFUSES_SET("shape.seq=1 K", "1 K");
     REFUSES_SET("shape.seq=0x10", "0x10");
-    REFUSES_SET("memory.limit=9007199254740992K", "memory.limit");
-    REFUSES_SET("memory.limit=99999999999999999999", "memory.limit");
+    REFUSES_SET("memory.limit=9007199254740992K",
+                "above the most that it may be, 1125899906842624 bytes");
+    REFUSES_SET("memory.limit=99999999999999999999",
+                "above the most that it may be, 1125899906842624 bytes");
     REFUSES_SET("job.seed=-1", "job.seed");
     REFUSES_SET("job.seed=18446744073709551616", "job.seed");
     REFUSES_SET("job.seed=18014398509481984K", "job.seed");

@@ -131,6 +131,11 @@ Test(config_yaml, refuses_what_it_does_not_read)
     refuses("a: \x7f\n", 5, "a.yaml:1:4: this is a control character");
     refuses(": 1\n", 4, "a.yaml:1:1: a key has no name");
     refuses("a: {\"\": 1}\n", 11, "a.yaml:1:6: a key has no name");
+    refuses("a: \xc2\x9b\n", 6, "a.yaml:1:4: this is not UTF-8 text, or a control character");
+    refuses("a: \"\\x9b\"\n", 10, "control characters");
+    refuses("a: \"\\ufffe\"\n", 12, "control characters");
+    refuses("\"a\\tb\": 1\n", 10, "control characters");
+    refuses("a: |\n  b\n  c\n", 13, "control characters");
     refuses("a: \xff\n", 5, "a.yaml:1:4: this is not UTF-8");
     refuses("a: \xe2\x82", 5, "not UTF-8"); /* cut off */
     refuses("\x7f"
@@ -205,7 +210,8 @@ Test(config_yaml, mends_text_that_was_cut)
                                            {"caf\xc3\xa9", "caf\xc3\xa9"},
                                            {"caf\xc3", "caf?"},
                                            {"\xe2\x82:1", "??:1"},
-                                           {"\xa9\x1b", "??"}};
+                                           {"\xa9\x1b", "??"},
+                                           {"a\xef\xbf\xbe\xc2\x9b", "a?????"}};
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
         char text[16];
         strcpy(text, texts[i][0]);

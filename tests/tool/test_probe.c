@@ -140,6 +140,7 @@ Test(probe, finds_it_on_several_ranks_and_refuses_base_as_a_row)
             cr_expect_str_eq(text(base, "status"), "config");
             cr_expect_not_null(strstr(text(base, "message"), "one rank, not on 3"));
             cr_expect_eq(integer(base, "tokens"), 0);
+            cr_expect(json_is_null(member(base, "refused_tokens")), "no length is at fault");
             cr_expect(json_is_null(member(point_of(root, "ring"), "first_ratio")));
         }
         check_edge(3, point_of(root, "ring"), settings[i]);
