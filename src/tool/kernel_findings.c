@@ -106,7 +106,7 @@ ra_status ra_kernel_findings_make(ra_comm *comm, int threads,
     /* auto, of softmax attention, has all instruction sets to choose from. */
     ra_config const any = {.isa = RA_ISA_AUTO, .attention_kind = RA_ATTENTION_FLASH};
     ra_kernel_list list;
-    int count = 0;
+    *count_out = 0;
     ra_status status = ra_kernel_list_make(&any, RA_BACKEND_CPU, NULL, &list);
     if (status != RA_OK)
         return status;
@@ -132,11 +132,10 @@ ra_status ra_kernel_findings_make(ra_comm *comm, int threads,
         if (list.tables[i] == ra_kernel_cuda_standard())
             status = begin_cublas(&by);
         for (int dtype = RA_F32; dtype <= RA_BF16 && status == RA_OK; dtype++)
-            status = findings_add(list.tables[i], (ra_dtype)dtype, &by, findings, &count);
+            status = findings_add(list.tables[i], (ra_dtype)dtype, &by, findings, count_out);
         if (status != RA_OK)
             return status;
     }
-    *count_out = count;
     return RA_OK;
 }
 

@@ -22,8 +22,8 @@ enum { RA_KERNEL_FINDINGS_MAX = 6 * RA_KERNEL_LIST_MAX };
  * Every table that this machine runs, the first usable GPU's too, each dtype, forward and backward,
  * at six head_dims, and linear attention likewise (of those for sm_90a what they do not
  * compute as the one before them): some tenths of a second per table of the CPU.
- * How many were found in *count_out. What a process does once for all comparisons, beginning a
- * GPU's context and cuBLAS, is not in their times.
+ * How many were found in *count_out, after an error too, as when one hangs. What a process does
+ * once for all comparisons, beginning a GPU's context and cuBLAS, is not in their times.
  *
  * @param comm     of a rank that checks while the others wait; NULL: none do
  * @param threads  of the plain kernel beside a GPU's, as a job has them; the CPU's have one

@@ -230,6 +230,10 @@ int ra_command_info(const ra_options *options, ra_comm *comm)
         status = ra_kernel_findings_make(comm, threads, found.list, &found.count);
     if (status == RA_OK && first)
         status = report(options, comm, &found);
+    else if (found.count > 0 && ra_options_shows_text(options)) { /* up to a GPU that is lost */
+        ra_kernel_findings_print(found.list, found.count);
+        ra_stdout_flush();
+    }
     ra_ranks_leave(comm);
     if (status != RA_OK || ra_kernel_findings_agree(found.list, found.count))
         return ra_exit_code(status);

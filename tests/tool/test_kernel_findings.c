@@ -10,6 +10,7 @@
 
 static int uses, contexts, checks, checks_of_cublas;
 static ra_status context_status;
+static const ra_kernel_ops *lost; /* the table with which the GPU is */
 
 void __wrap_ra_devices_read(ra_devices *devices_out);
 void __wrap_ra_devices_read(ra_devices *devices_out)
@@ -51,6 +52,8 @@ ra_status __wrap_ra_kernel_check(const ra_kernel_ops *ops, const ra_kernel_ops *
     (void)poll;
     (void)poll_context;
     cr_assert_eq(contexts, 1, "before the first that is timed");
+    if (ops == lost)
+        return RA_ERR_CUDA;
     checks++;
     checks_of_cublas += ops == ra_kernel_cuda_standard();
     *verdict_out = (ra_kernel_verdict){.agrees = true, .tensor = "o"};
@@ -107,6 +110,16 @@ Test(kernel_findings, are_of_every_table_of_the_cpu)
     for (int isa = RA_ISA_AUTO; isa <= RA_ISA_NEON; isa++)
         cr_expect(is_among(ra_kernel_cpu((ra_isa)isa), found, count), "instruction set %d", isa);
     cr_expect(is_among(ra_kernel_standard(), found, count));
+}
+
+Test(kernel_findings, up_to_a_gpu_that_is_lost_are_kept)
+{
+    ra_kernel_finding found[RA_KERNEL_FINDINGS_MAX];
+    int count = 0;
+    lost = ra_kernel_standard();
+    cr_assert_eq(ra_kernel_findings_make(NULL, 2, found, &count), RA_ERR_CUDA);
+    cr_expect(is_among(ra_kernel_cpu(RA_ISA_PORTABLE), found, count));
+    cr_expect_not(is_among(lost, found, count));
 }
 
 Test(kernel_findings, a_gpu_without_room_for_its_context_ends_the_check)
