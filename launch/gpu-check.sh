@@ -148,7 +148,7 @@ if [ -n "$deps" ] && ! use_deps "$(cd "$deps" && pwd)" "$build_dir/deps"; then
 fi
 reserve=$((limit / 30 + 3)) # for ending a check that hangs, and for writing
 grace=$((reserve / 4 + 1))  # of that: between being asked to end and being killed
-deadline=$((SECONDS + limit - reserve))
+deadline=$((limit - reserve)) # of SECONDS, which began with the limit
 child='' watcher='' current='' log='' checked=''
 
 # Versions of what PyTorch is and brings, without waiting for it to be imported.

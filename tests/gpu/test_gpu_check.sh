@@ -248,6 +248,8 @@ fake build/tests/sparse/test_kernel_order_device 'exit 0'
 fake build/tests/sparse/test_kernel_rows_device 'exit 0'
 fake build/tests/sparse/test_kernel_contract_device_sm90a 'exit 0'
 fake build/tests/sparse/test_kernel_order_device_sm90a 'exit 0'
+fake build/tests/sparse/test_kernel_contract_device_sm90a_backward 'exit 0'
+fake build/tests/sparse/test_kernel_order_device_sm90a_backward 'exit 0'
 fake build/tests/pool/test_devices 'exit 77'
 # Rates are there when the clocks are.
 fake build/tests/sparse/cuda_bench "n=0
@@ -274,6 +276,8 @@ grep -q '^| clocks, rates | passed .* SM 1755 to 1980 MHz, .* up to 650 W, limit
     "$work/build/report/report.md" || fail "no clocks"
 verdict 'kernels against the plain one' passed
 verdict 'contract on the device' passed
+verdict 'contract, sm_90a' passed
+verdict 'contract, sm_90a_backward' passed
 verdict 'memory of the device' absent
 verdict '4 ranks over NCCL' 'passed | 0.2'
 # What comes first when time may be short: NCCL before what other machines can tell, small jobs
@@ -386,11 +390,11 @@ played_capability=8.0 run 1 --build "$work/build" --no-build --keep --only rates
 verdict 'TFLOP/s forward, dense' 'passed | 310 | '
 verdict 'live rate of global over dense' 'absent |  | 0.85'
 verdict 'contract on the device' passed
-count_rows 32
+count_rows 34
 [ "$(find "$work/build/report" -type f | wc -l)" -le 7 ] || fail "more than a handful of files"
 # Rows are those of the build folder: a report goes where it is asked for, with all of them.
 run 1 --build "$work/build" --keep --only kernels --out "$work/elsewhere"
-[ "$(grep -c '"verdict"' "$work/elsewhere/report.json")" -eq 32 ] || fail "rows were lost"
+[ "$(grep -c '"verdict"' "$work/elsewhere/report.json")" -eq 34 ] || fail "rows were lost"
 grep -q 'configure' "$work/build/report/report.md" && fail "built, though not asked to"
 # They are found where a report was brought from a machine that is gone, too. Where nothing is built
 # on the new one, that is all that is said, and rows stay as they are.
