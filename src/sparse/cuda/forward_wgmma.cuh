@@ -91,7 +91,8 @@ template <class Element, int DIM> struct forward_wgmma {
     static_assert(sizeof(board) <= RA_CUDA_WARPGROUP_BOARD_BYTES, "it has its place");
 
     /* Unit n's queries, and then its output: a warp's rows of both have one place, and when a
-       warp has waited for scores, its warpgroup's product has read the queries. */
+       warp has waited for scores, the product has read the queries: what it waits for, a
+       wgmma-group, is of the warpgroup. */
     static LANE_CODE char *query_tile(char *shared, uint32_t n)
     {
         return shared + RA_CUDA_WARPGROUP_BOARD_BYTES + n % PLACES * Q_ROWS * DIM * 2;
