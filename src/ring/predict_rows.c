@@ -7,8 +7,15 @@
 #include <string.h>
 
 /* The deal of layout balanced looks at every pair of chunk and rank, and swaps pairs of chunks.
-   Areas are counted of so many chunks of a piece at most, and of all ranks' pieces together. */
-enum { DEAL_CHUNKS_MAX = 16384, AREA_CHUNK = 256, AREA_LOOKS = 256, ALL_LOOKS = 1 << 17 };
+   Areas are counted of so many chunks of a piece at most, and of all ranks' pieces together, or of
+   all rows where they are so few slices. */
+enum {
+    DEAL_CHUNKS_MAX = 16384,
+    AREA_CHUNK = 256,
+    AREA_LOOKS = 256,
+    ALL_LOOKS = 1 << 17,
+    AREA_SLICES = 1 << 17
+};
 
 ra_status ra_predict_take(void *pointer_out, int64_t count, size_t item_bytes)
 {
@@ -121,11 +128,24 @@ static int64_t look_rows(ra_range rows)
     return ra_max_i64(1, AREA_CHUNK / rows.stride); /* a look spans few rows */
 }
 
+/* Rows of a dilated branch may be further apart than looks are long, but its segments are a slice
+   each, for every offset. */
+static bool has_few_slices(const ra_predict_job *job)
+{
+    const ra_pattern_config *const p = job->request->pattern;
+    const ra_ring_config *const c = &job->request->ring;
+    double slices = 0;
+    for (int64_t i = 0; i < p->branch_count; ++i)
+        slices += (double)ra_min_i64(p->rates[i], c->heads) *
+                  ((double)c->seq / (double)p->segments[i] + 1 + (double)p->document_count);
+    return p->branch_count > 0 && p->blocks_kind == RA_BLOCKS_NONE && slices <= AREA_SLICES;
+}
+
 /* Live pairs of some queries: of all, or of `looks` parts that stand for those around them. */
 static double area_of(ra_predict_job *job, ra_range rows, int64_t looks)
 {
     int64_t const look = look_rows(rows);
-    if (rows.count / look <= looks)
+    if (rows.count / look <= looks || has_few_slices(job))
         return ra_predict_area(job, rows);
     double sum = 0;
     for (int64_t i = 0; i < looks; ++i) {

@@ -91,8 +91,6 @@ static ra_status read_key(reading *r, const ra_yaml_node *node, const char *path
         return ra_yaml_refuse(&r->yaml, node->key_line, node->key_column, "%s: duplicate key",
                               path);
     r->given[i] = true;
-    if (node->kind == RA_YAML_NULL)
-        return RA_OK; /* as if it were not there */
     ra_status const status = ra_config_value_read(&keys[i], node, &value, &at, problem);
     if (status != RA_OK) {
         (void)ra_yaml_refuse(&r->yaml, at->line, at->column, "%s: %s", path, problem);
@@ -119,7 +117,7 @@ static ra_status read_mapping(reading *r, const ra_yaml_node *mapping, const cha
             status = read_key(r, node, path);
         else if (node->kind == RA_YAML_MAPPING)
             status = read_mapping(r, node, path);
-        else if (node->kind != RA_YAML_NULL)
+        else
             status = ra_keys_refuse_section(&r->yaml, node, path);
     }
     return status;
@@ -133,7 +131,7 @@ static ra_status parse(const char *name, const char *text, size_t bytes, ra_hard
         return status;
     if (r.yaml.root->kind == RA_YAML_MAPPING) {
         status = read_mapping(&r, r.yaml.root, "");
-    } else if (r.yaml.root->kind != RA_YAML_NULL) {
+    } else {
         ra_log(RA_LOG_ERROR, "%s: a hardware file is a mapping of keys to values", name);
         status = RA_ERR_CONFIG;
     }

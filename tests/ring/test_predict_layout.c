@@ -201,3 +201,27 @@ Test(predict_layout, is_the_first_of_layouts_that_are_alike)
         ra_prediction_fini(&prediction);
     }
 }
+
+/* Further apart than a look is long: these are counted, however long the sequence. */
+Test(predict_layout, of_rows_that_looks_would_miss_is_the_ring_s)
+{
+    static const int64_t jobs[][2] = {{200000, 50000}, {300000, 65536}, {400000, 4096}};
+    for (int i = 0; i < 3; ++i)
+        for (int ranks = 1; ranks <= 3; ranks += 2) {
+            ra_pattern_config config = ra_pattern_config_dense();
+            int64_t const seq = jobs[i][0];
+            config.causal = i > 0;
+            config.segments = &jobs[i][0];
+            config.rates = &jobs[i][1];
+            config.branch_count = 1;
+            test_choice const ring = choice_of_ring(&config, seq, ranks, 1);
+            ra_prediction p = predict(&config, seq, ranks, 1, RA_LAYOUT_AUTO);
+            cr_expect_eq((int64_t)p.live_pairs, ring.live_pairs, "seq %lld: %g, not %lld",
+                         (long long)seq, p.live_pairs, (long long)ring.live_pairs);
+            cr_expect_eq(p.layout, ring.kind, "seq %lld, %d ranks: %s, not %s", (long long)seq,
+                         ranks, ra_layout_name(p.layout), ra_layout_name(ring.kind));
+            cr_expect_float_eq(p.imbalance, ring.imbalance, 1e-12, "%g, not %g", p.imbalance,
+                               ring.imbalance);
+            ra_prediction_fini(&p);
+        }
+}

@@ -468,6 +468,7 @@ Test(plan, refuses_what_is_wrong_in_one_line)
     command_file_write("slip.yaml", slip, strlen(slip));
     command_file_write("range.yaml", range, strlen(range));
     command_file_write("list.yaml", "[1]\n", 4);
+    command_file_write("empty.yaml", "memory:\n", 8);
     command_file_write("twice.yaml", twice, strlen(twice));
     command_file_write("section.yaml", "node: 5\n", 8);
     command_file_write("empty.json", "{}\n", 3);
@@ -478,6 +479,8 @@ Test(plan, refuses_what_is_wrong_in_one_line)
     command_refused(&result, "plan --hardware range.yaml", 2, "range.yaml:2:");
     command_refused(&result, "plan --hardware range.yaml", 2, "forward.bf16.efficiency");
     command_refused(&result, "plan --hardware list.yaml", 2, "a mapping");
+    command_refused(&result, "plan --hardware empty.yaml", 2,
+                    "empty.yaml:1:1: memory: '' is not a whole number of bytes");
     command_refused(&result, "plan --hardware twice.yaml", 2,
                     "twice.yaml:2:8: node.gb_per_s: duplicate key");
     command_refused(&result, "plan --hardware section.yaml", 2,
