@@ -35,8 +35,10 @@ static bool read_all(int fd, void *data, size_t bytes, int64_t offset)
 /* After read_all has failed. */
 static ra_status read_refuse(const char *path, const char *tensor)
 {
-    return ra_file_refuse(path, tensor, "check the disk", "cannot read: %s",
-                          errno == 0 ? "the file has become shorter" : strerror(errno));
+    bool const shorter = errno == 0;
+    return ra_file_refuse(
+        path, tensor, shorter ? "write to it only when no job reads it" : "check the disk",
+        "cannot read: %s", shorter ? "the file has become shorter" : strerror(errno));
 }
 
 /* Open a regular file. */

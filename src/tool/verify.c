@@ -1,4 +1,5 @@
 /* Sampling rows of the results and comparing them with the float64 reference. */
+#include "console.h"
 #include "tensors.h"
 #include "verify_reference.h"
 
@@ -409,10 +410,11 @@ ra_status ra_verify(const ra_config *config, const ra_pattern *pattern, ra_comm 
     ra_reference_init(config, pattern, source, work, &reference);
     reference.staging = (ra_tensor_staging){
         of_keys + (config->backward ? ra_verify_keys_bytes(config) : 0), staging_bytes(config)};
+    ra_console_hold();
     ra_status status = make_plan(&job, of_keys, &plan);
     for (int64_t group = 0; status == RA_OK && group < plan.query_groups; ++group)
         status = verify_query_group(&job, &plan, group, &reference, &sums, &worst_lse);
-    status = ra_comm_agree(comm, "agreement on verification", status);
+    status = ra_console_agree(comm, "agreement on verification", status);
     if (status == RA_OK && plan.key_groups > 0)
         status = ra_verify_keys(&job, &plan, &reference, of_keys, &sums);
     if (status == RA_OK)

@@ -2,6 +2,7 @@
  * Sampled rows of dk and dv: every rank adds what its own queries contribute, in float64, and the
  * rank that owns a key compares.
  */
+#include "console.h"
 #include "tensors.h"
 #include "verify_reference.h"
 
@@ -381,18 +382,19 @@ ra_status ra_verify_keys(const ra_verify_job *job, const ra_verify_plan *plan,
     sampled_key *keys = work;
     key_sums *added = (key_sums *)(keys + RA_VERIFY_MAX_KEYS);
     memset(added, 0, (size_t)count * sizeof(*added));
+    ra_console_hold();
     ra_status status =
-        ra_comm_agree(job->comm, operation, add_all(job, plan, reference, keys, added));
+        ra_console_agree(job->comm, operation, add_all(job, plan, reference, keys, added));
     if (status == RA_OK)
         status = ra_comm_reduce_f64(job->comm, operation, RA_SUM, added->dk,
                                     (int)(count * (int64_t)(sizeof(key_sums) / sizeof(double))));
-    bool const comparing = status == RA_OK;
+    if (status != RA_OK)
+        return status;
+    ra_console_hold();
     for (int64_t g = 0; g < plan->key_groups && status == RA_OK; ++g) {
         key_group const group = group_begin(job, plan, g, keys, added);
         for (int64_t i = 0; i < group.key_count && status == RA_OK; ++i)
             status = compare_key(job, &group, i, sums);
     }
-    if (comparing)
-        status = ra_comm_agree(job->comm, operation, status);
-    return status;
+    return ra_console_agree(job->comm, operation, status);
 }
