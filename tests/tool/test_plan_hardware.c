@@ -251,21 +251,6 @@ Test(plan_hardware, its_memory_and_the_limit_both_count)
     }
 }
 
-/* As in configurations: of none of these is anything known. */
-Test(plan_hardware, is_unknown_where_its_file_gives_no_value)
-{
-    static const char *const texts[] = {"# nothing yet\n", "name: ~\nmemory:\nforward: null\n",
-                                        "node:\n  gb_per_s:\nnetwork: {}\n"};
-    for (int i = 0; i < 3; ++i) {
-        command_file_write("m.yaml", texts[i], strlen(texts[i]));
-        json_t *plan = plan_point_of(0, "plan --hardware m.yaml --ranks 1 --set shape.seq=64");
-        cr_expect_null(json_object_get(plan, "forward_ms"), "%s", texts[i]);
-        json_decref(plan);
-    }
-    command_file_write("twice.yaml", "ranks:\nranks: 2\n", 16);
-    command_refused(&result, "plan --hardware twice.yaml", 2, "duplicate key");
-}
-
 Test(plan_hardware, learns_nothing_from_results_that_were_wrong)
 {
     static const char bench[] =
