@@ -15,9 +15,9 @@ gpu-check.sh [--build DIR] [--no-build] [--out DIR] [--limit SECONDS] [--python 
              [--only LIST] [--keep] [--deps DIR] [--commit NAME]
 
 Builds, and checks on the first GPU: the kernels' contract against float64, memory, 2, 3 and 4 ranks
-over NCCL and through host memory, whole jobs with --verify, rates, compute-sanitizer on small
-cases, the longest sequences, and what PyTorch reaches; on compute capability 9.0, the contract of
-compute.isa: sm_90a, which auto takes there, and rates of others beside it. Nothing is installed and
+over NCCL and through host memory, whole jobs with --verify, rates, the longest sequences,
+compute-sanitizer on small cases, and what PyTorch reaches; on compute capability 9.0, the contract
+of compute.isa: sm_90a, which auto takes there, and rates of others beside it. Nothing is installed and
 no network is used; root makes /dev/shm and brings up lo where they are missing. What this build or
 this machine does not have is a row of the report all the same.
 The value of a job's row is its worst error over the bound; it passes up to 1.
@@ -28,7 +28,7 @@ The value of a job's row is its worst error over the bound; it passes up to 1.
                     checks, go: a handful of files (DIR/report). Logs one by one are in DIR/logs
   --limit SECONDS   the end, whatever happens (600); each check has a limit of its own besides
   --python PYTHON   the one that has PyTorch (python3), and with it NCCL
-  --only LIST       of build,kernels,ranks,jobs,rates,sanitizer,sm_90a,length,peers; all of them
+  --only LIST       of build,kernels,ranks,jobs,rates,length,sanitizer,peers,sm_90a; all of them
                     otherwise, in this order. Where time is short, several calls do a part each
   --keep            rows of an earlier call with the same --build stay, but for those found anew, and
                     so does its log.txt where --out is the same; `rows`, a file that each call
@@ -43,9 +43,10 @@ Exit codes: 0 all passed; 1 something did not, or is absent; 2 usage; 77 there i
 END
 }
 
-# What is right comes before what is fast, and of that first what takes little time and says most:
-# where it ends early, peers, which another machine could tell, are what is missing.
-stages=(build kernels ranks jobs rates sanitizer sm_90a length peers)
+# What is right comes before what is fast, and of that first what takes little time and says most.
+# Where it ends early, what is missing are kernels that no job takes unasked, and before them what
+# PyTorch reaches, which another machine could tell.
+stages=(build kernels ranks jobs rates length sanitizer peers sm_90a)
 build_dir=$root/build/gpu out_dir='' limit=600 python=python3 builds=yes only='' keeps=no
 deps='' commit=''
 if [ -d "$root/.deps/usr" ] || compgen -G "$root/.deps/*.deb" >/dev/null; then

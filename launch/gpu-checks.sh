@@ -72,20 +72,23 @@ probe_patience=(--set comm.timeout=30s)
 # Of an order suite, what repeats bit for bit.
 repeats='kernel/@(repeated*|ends*|steps*)'
 
-# The contract of all kernel tables, against float64, and the device's memory. Random cases take the
-# oracle a minute or so; tests run side by side, and which one hangs or was skipped is said.
+# Tests run side by side: random cases take the oracle a minute of one core. Which one hangs or was
+# skipped is said.
+side_by_side=(--verbose -j8)
+
+# The contract of all kernel tables, against float64, and the device's memory.
 check_kernels() {
-    local suite=(--verbose --timeout 150 -j4)
+    local suite=("${side_by_side[@]}" --timeout 150)
     check 'contract on the device' 200 "$tests_dir/sparse/test_kernel_contract_device" "${suite[@]}"
     if [ "$capability" = 9.0 ]; then # with dims that launch its own kernels
         check 'contract, sm_90a' 200 "$tests_dir/sparse/test_kernel_contract_device_sm90a" "${suite[@]}"
-        check 'order, sm_90a' 50 "$tests_dir/sparse/test_kernel_order_device_sm90a" --verbose \
-            --timeout 45 -j4 --filter "$repeats"
+        check 'order, sm_90a' 50 "$tests_dir/sparse/test_kernel_order_device_sm90a" \
+            "${side_by_side[@]}" --timeout 45 --filter "$repeats"
     fi
     check 'contract of standard on the device' 200 \
         "$tests_dir/sparse/test_kernel_contract_device_standard" "${suite[@]}"
     check 'order on the device' 160 "$tests_dir/sparse/test_kernel_order_device" "${suite[@]}"
-    check 'rows on the device' 60 "$tests_dir/sparse/test_kernel_rows_device" --verbose -j4
+    check 'rows on the device' 60 "$tests_dir/sparse/test_kernel_rows_device" "${side_by_side[@]}"
     check 'memory of the device' 30 "$tests_dir/pool/test_devices" --verbose -j1 \
         --filter 'devices/*_of_a_gpu*'
     wanted='^cuda.* ok$'
@@ -341,7 +344,7 @@ check_sanitizer() {
         wanted='"kernel": "cuda' unwanted=$refused_job
         # Looking for races takes long: 1,000 tokens were not over after 100 s on an H100.
         smaller=()
-        [ "$kind" != racecheck ] || smaller=(--set shape.seq=300)
+        [ "$kind" != racecheck ] || smaller=(--set shape.seq=300 --set job.warmup=0)
         sanitize "$kind" 'small jobs' 100 "$tool" bench --config "$logs/small.yaml" --quiet --json \
             "${smaller[@]}" "${sanitizer_patience[@]}"
     done
@@ -531,9 +534,9 @@ of_isa() {
 check_sm_90a() {
     has_sm_90a 'compute.isa: sm_90a' || return
     check 'contract, sm_90a_backward' 100 "$tests_dir/sparse/test_kernel_contract_device_sm90a_backward" \
-        --verbose --timeout 90 -j4
+        "${side_by_side[@]}" --timeout 90
     check 'order, sm_90a_backward' 50 "$tests_dir/sparse/test_kernel_order_device_sm90a_backward" \
-        --verbose --timeout 45 -j4 --filter "$repeats"
+        "${side_by_side[@]}" --timeout 45 --filter "$repeats"
     of_isa sm_90a_backward
     of_isa sm_80
 }

@@ -86,7 +86,7 @@ limits_of() (
 # The page says what the limits of each stage add up to, in the order in which stages run, and which
 # of them a call has time for: of 560 s it keeps 21 for its end.
 table='|'
-for stage in build kernels ranks jobs rates sanitizer sm_90a length peers; do
+for stage in build kernels ranks jobs rates length sanitizer peers sm_90a; do
     table="$table $(limits_of "$stage" | sed 's/^\([0-9]\)\([0-9]\{3\}\)$/\1,\2/') s |"
 done
 grep -qxF "$table" "$source_dir/docs/gpus.md" || fail "docs/gpus.md does not say $table"
@@ -103,7 +103,7 @@ run 2 --limit
 run 2 --nothing
 run 2 --no-build --only build
 run 2 --only build,nothing
-grep -q 'there are build kernels ranks jobs rates sanitizer sm_90a length peers' "$work/output" || fail "the names are missing"
+grep -q 'there are build kernels ranks jobs rates length sanitizer peers sm_90a' "$work/output" || fail "the names are missing"
 run 2 --deps "$work"
 grep -q 'neither packages' "$work/output" || fail "no word of what --deps wants"
 
@@ -281,11 +281,12 @@ verdict 'contract, sm_90a_backward' passed
 verdict 'memory of the device' absent
 verdict '4 ranks over NCCL' 'passed | 0.2'
 # What comes first when time may be short: NCCL before what other machines can tell, small jobs
-# before large ones, and PyTorch last.
+# before large ones, and PyTorch before kernels that no job takes unasked.
 at=0
 for row in 'rows on the device' '4 ranks over NCCL' '2 ranks through host memory' 'job dense' \
-    'job as timed, dense' 'ring and base' 'compute-sanitizer memcheck, small jobs' \
-    'longest sequence in 24 GiB' 'beside PyTorch, dense'; do
+    'job as timed, dense' 'ring and base' 'longest sequence in 24 GiB' \
+    'compute-sanitizer memcheck, small jobs' 'beside PyTorch, dense' \
+    'contract, sm_90a_backward'; do
     before=$at at=$(grep -n -m 1 "^| $row " "$work/build/report/report.md" | cut -d : -f 1)
     [ "${at:-0}" -gt "$before" ] || fail "'$row' comes too early"
 done

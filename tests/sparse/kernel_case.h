@@ -79,9 +79,11 @@ const char *kernel_table_lacks(void);
 
 /** 140 rows of 2 heads of 32, float32, dense, forward and backward; to be changed. */
 kernel_case kernel_base_case(void);
-kernel_problem kernel_problem_make(const kernel_case *c);
-/** Ask the oracle again, after inputs were changed. */
+/** Inputs alone, which may be changed before the oracle is asked. */
+kernel_problem kernel_problem_draw(const kernel_case *c);
 void kernel_problem_solve(kernel_problem *problem);
+/** Both. */
+kernel_problem kernel_problem_make(const kernel_case *c);
 /** A list of blocks of 128 tokens: the first of KERNEL_LONG_TOKENS sees all, the others themselves.
  */
 ra_pattern_config kernel_long_pattern(void);

@@ -36,7 +36,7 @@ void kernel_problem_solve(kernel_problem *p)
     oracle_attend(s, &p->c.pattern, &in, &p->want);
 }
 
-kernel_problem kernel_problem_make(const kernel_case *c)
+kernel_problem kernel_problem_draw(const kernel_case *c)
 {
     kernel_problem p = {.c = *c};
     const oracle_shape *s = &c->shape;
@@ -62,6 +62,12 @@ kernel_problem kernel_problem_make(const kernel_case *c)
                               .dq = p.memory[6],
                               .dk = p.memory[7],
                               .dv = p.memory[8]};
+    return p;
+}
+
+kernel_problem kernel_problem_make(const kernel_case *c)
+{
+    kernel_problem p = kernel_problem_draw(c);
     kernel_problem_solve(&p);
     return p;
 }
@@ -95,7 +101,6 @@ void kernel_problem_rise(kernel_problem *p)
     for (int64_t row = 0; row < s->batch * s->n * s->kv_heads; ++row)
         ra_dtype_store(dtype, p->k, row * s->dim,
                        bits[row / s->kv_heads % s->n / KERNEL_RISE_KEYS]);
-    kernel_problem_solve(p);
 }
 
 void kernel_problem_shift(kernel_problem *p, int qk, int v, int dout)
@@ -112,7 +117,6 @@ void kernel_problem_shift(kernel_problem *p, int qk, int v, int dout)
         for (int64_t x = 0; x < counts[i]; ++x)
             ra_dtype_store(p->c.dtype, tensors[i], x,
                            ldexpf(ra_dtype_load(p->c.dtype, tensors[i], x), shifts[i]));
-    kernel_problem_solve(p);
 }
 
 void kernel_problem_free(kernel_problem *p)

@@ -222,8 +222,9 @@ Test(cuda_emulated, tops_rise_only_by_more_than_their_slack)
         c.steps = TOPS_ROWS / KERNEL_RISE_KEYS;
         c.all_rows = true;
         c.pattern.causal = true;
-        kernel_problem p = kernel_problem_make(&c);
+        kernel_problem p = kernel_problem_draw(&c);
         kernel_problem_rise(&p);
+        kernel_problem_solve(&p);
         tops = (struct tops_seen){.problem = &p};
         kernel_result r = kernel_run(&ops, &p);
         p.c.dout_factor = 0; /* gradients of such keys are sums that cancel */

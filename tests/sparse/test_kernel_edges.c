@@ -74,7 +74,7 @@ Test(kernel_edges, what_is_not_finite_reaches_only_rows_that_see_it)
             c.pattern.documents = has_documents ? documents : NULL;
             c.pattern.document_count = has_documents ? 3 : 0;
             c.pattern.window_left = variant / 4 == 2 ? 9 : -1;
-            kernel_problem p = kernel_problem_make(&c);
+            kernel_problem p = kernel_problem_draw(&c);
             void *const tensors[] = {p.q, p.k, p.v, p.dout};
             ra_dtype_store(c.dtype, tensors[poisoned], 100 * c.shape.dim + 7, NAN);
             kernel_problem_solve(&p);
@@ -88,7 +88,7 @@ Test(kernel_edges, an_infinite_value_reaches_only_its_dim_of_rows_that_see_it)
 {
     kernel_case c = edge_case();
     c.dout_factor = 0;
-    kernel_problem p = kernel_problem_make(&c);
+    kernel_problem p = kernel_problem_draw(&c);
     ((float *)p.v)[70 * c.shape.dim + 3] = -INFINITY;
     kernel_problem_solve(&p);
     for (int i = 0; i < KERNEL_TABLE_COUNT; ++i) {
@@ -108,7 +108,7 @@ Test(kernel_edges, a_row_whose_scores_are_all_minus_infinity_adds_nothing)
 {
     kernel_case c = edge_case();
     int32_t const dim = c.shape.dim;
-    kernel_problem p = kernel_problem_make(&c);
+    kernel_problem p = kernel_problem_draw(&c);
     for (int64_t i = 0; i < c.shape.n; ++i)
         ((float *)p.q)[i * dim + 7] = 0.5f;
     ((float *)p.k)[7] = -INFINITY;
@@ -170,7 +170,7 @@ Test(kernel_edges, a_key_alone_has_weight_one_whatever_its_score)
         c.dout_factor = 0;
         c.shape.scale = 1e8;
         c.pattern.window_left = c.pattern.window_right = 0;
-        kernel_problem p = kernel_problem_make(&c);
+        kernel_problem p = kernel_problem_draw(&c);
         for (int64_t i = 0; i < c.shape.n; ++i) {
             double const size = pow(10, 4 * (double)i / (double)c.shape.n - 8);
             for (int32_t d = 0; d < dim; ++d)
