@@ -405,22 +405,23 @@ Test(device_emulated, ranks_pass_keys_through_host_memory)
 }
 
 /* Documents that are whole on a rank: nobody else adds to gradients. One that is not: rank 1, which
-   takes most, has state and sums of dq, but stores dk and dv. */
+   takes most, has state and sums of dq, but stores dk and dv: heads that share keys are not
+   computed apart. */
 Test(device_emulated, ranks_store_gradients_that_one_step_computes)
 {
-    enum { ROWS = 64, DIM = 32, DELTA = 512 /* blocks are multiples of it */ };
+    enum { ROWS = 64, DIM = 32, LINES = 4 * ROWS, DELTA = LINES * 4 };
     static const struct {
         const char *documents;
         int64_t sums;
-    } cases[] = {{"[64, 64]", 0}, {"[32, 96]", ROWS * 4 * (DIM + 2 + DIM)}};
+    } cases[] = {{"[64, 64]", 0}, {"[32, 96]", LINES * 4 * (DIM + 2 + DIM)}};
     if (!command_has_mpi())
         cr_skip_test("this build has no MPI");
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         char arguments[512];
         snprintf(arguments, sizeof(arguments),
                  "run --set compute.backend=cuda --set comm.backend=mpi --set shape.seq=128 "
-                 "--set shape.heads=1 --set shape.head_dim=32 --set shape.dtype=f16 "
-                 "--set pattern.causal=true --set pattern.documents='%s' "
+                 "--set shape.heads=4 --set shape.kv_heads=1 --set shape.head_dim=32 "
+                 "--set shape.dtype=f16 --set pattern.causal=true --set pattern.documents='%s' "
                  "--set ring.layout=contiguous --set memory.pool.mode=off --backward --verify "
                  "--json",
                  cases[i].documents);
