@@ -7,6 +7,7 @@
 #include "support/own_hosts.h"
 #include "support/standin_cudart.h"
 #include "support/standin_nccl.h"
+#include "support/standin_wire.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,7 +49,11 @@ static int run_rank(ra_comm *host, void *context)
 
 int device_ranks_run(int ranks, device_ranks *plan)
 {
-    return local_ranks_run(ranks, plan->timeout_ms, run_rank, plan);
+    ra_comm *comms[WIRE_RANKS_MAX];
+    if (ranks > WIRE_RANKS_MAX ||
+        ra_comm_create_local(ranks, plan->hosts, plan->timeout_ms, comms) != RA_OK)
+        abort();
+    return local_ranks_run_on(ranks, comms, run_rank, plan);
 }
 
 int device_ranks_run_alone(device_ranks *plan)

@@ -9,6 +9,7 @@ typedef ra_status device_maker(ra_comm *host, const ra_comm_device *device, ra_c
 typedef struct device_ranks {
     device_maker *make;
     int64_t timeout_ms;
+    const int *hosts;                          /* as if ranks were on several; NULL: on one */
     size_t piece_bytes;                        /* of staged; 0: its own */
     ra_pool *pool, *host_pool;                 /* NULL: open_pool */
     int (*body)(ra_comm *comm, void *context); /* NULL: having a communicator is a failure */

@@ -187,6 +187,20 @@ Test(nccl, ranks_of_a_host_and_one_of_another_meet_before_memory_is_dealt_out)
     cr_expect(ra_nccl_meets_first(&comm, 3, 7) && ra_nccl_meets_first(&comm, 7, 12));
 }
 
+/* Then many a rank sends a first message as far as none comes from, or the other way round. */
+Test(nccl, ranks_of_hosts_of_several_sizes_meet_all_of_those)
+{
+    enum { RANKS = 20 };
+    int hosts[RANKS] = {0};
+    device_ranks plan = {
+        .make = ra_comm_create_nccl, .timeout_ms = 60000, .hosts = hosts, .body = run_nothing};
+    for (int r = 0; r < RANKS; r++)
+        hosts[r] = (r >= 3) + (r >= 8);
+    cr_expect_eq(device_ranks_run(RANKS, &plan), 0);
+    cr_expect_eq(contract_count_lines("", ""), 0);
+    contract_print_log();
+}
+
 /* Rank 1 has begun to send to rank 0, which sends to rank 2: that one has not come yet. */
 static int wait_for_the_last(ra_comm *comm, void *context)
 {

@@ -219,6 +219,36 @@ Test(memory_nccl, takes_a_refusal_for_no_memory_however_much_is_free)
     }
 }
 
+/* Deregistering it, or returning it: a warning either way, and the other is done all the same. */
+static int free_in_vain(ra_comm *comm, void *context)
+{
+    ra_memory memory;
+    void *data = NULL;
+    if (!ra_comm_memory(comm, &memory) || memory.ops->alloc(&memory, 2 << 20, &data) != RA_OK)
+        return 1;
+    standin_nccl.fail_call = standin_nccl.calls + *(const int *)context;
+    memory.ops->free(&memory, data, 2 << 20);
+    standin_nccl.fail_call = 0;
+    return 0;
+}
+
+Test(memory_nccl, that_cannot_be_returned_is_said)
+{
+    for (int call = 1; call <= 2; call++) {
+        device_ranks plan = {.make = ra_comm_create_nccl,
+                             .timeout_ms = 60000,
+                             .body = free_in_vain,
+                             .context = &call};
+        contract_clear_log();
+        cr_expect_eq(device_ranks_run(1, &plan), 0);
+        cr_expect_eq(contract_count_lines("2097152 bytes of memory for messages could not be", ""),
+                     1, "call %d", call);
+        cr_expect_eq(contract_count_lines("", ""), 1, "call %d", call);
+        contract_print_log();
+        cr_expect_eq(standin_nccl.blocks, 0, "call %d", call);
+    }
+}
+
 /* Work that nobody has waited for may use it. */
 static int free_too_early(ra_comm *comm, void *context)
 {

@@ -8,7 +8,7 @@
 #include <stdatomic.h>
 #include <stddef.h>
 
-enum { WIRE_RANKS_MAX = 8, WIRE_PIECE_BYTES = 1 << 16 };
+enum { WIRE_RANKS_MAX = 20, WIRE_PIECE_BYTES = 1 << 16 };
 
 /* What one rank hands to another, piece by piece: the one fills it, the other empties it. */
 typedef struct wire_slot {
