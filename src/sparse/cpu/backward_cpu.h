@@ -106,7 +106,7 @@ static void backward_by_floats(const backward_head *f, const ra_run *run, key_bl
         row_to_columns(s->key + (int64_t)k * f->dim_pad, k, f->dim_pad, s->key_columns);
     for (int32_t a0 = 0; a0 < q_count; a0 += PANEL) {
         panel_block const panel = panel_of(block, a0, q_count);
-        if (panel.seen.begin >= panel.seen.end)
+        if (panel.count <= 0)
             continue;
         if (panel.rows > LANES)
             backward_panel(2, f, block, &panel);

@@ -76,9 +76,9 @@ static size_t backward_scratch_carve(float *base, int32_t dim, backward_scratch 
 /* ---- lanes are queries ----------------------------------------------------------------------- */
 
 /* Clear the rows beside the block's that products over whole register tiles may read. */
-static void clear_around(const key_block *block, const panel_block *panel, float *restrict weight)
+static void clear_around(const panel_block *panel, float *restrict weight)
 {
-    int32_t const first = panel->seen.begin - block->begin, last = panel->seen.end - block->begin;
+    int32_t const first = panel->from, last = panel->from + panel->count;
     int32_t const before = first % PRODUCT_ROWS;
     int32_t const after = (PRODUCT_ROWS - last % PRODUCT_ROWS) % PRODUCT_ROWS;
     memset(weight + (first - before) * PANEL, 0, sizeof(float) * (size_t)(before * PANEL));
@@ -121,8 +121,7 @@ RA_INLINE void backward_panel(int vecs, const backward_head *f, const key_block 
                               const panel_block *panel)
 {
     const backward_scratch *s = &f->scratch;
-    int32_t const from = panel->seen.begin - block->begin;
-    int32_t const n = panel->seen.end - panel->seen.begin;
+    int32_t const from = panel->from, n = panel->count;
     int64_t const skip = (int64_t)from * f->dim_pad;
     const float *key_columns = s->key_columns + column_offset(from, 0);
     int64_t const at = panel_offset(panel->a0, f->dim_pad);
@@ -142,8 +141,8 @@ RA_INLINE void backward_panel(int vecs, const backward_head *f, const key_block 
         weigh_panel_live(panel, block->band, f->dim, key_columns, dscore, one, s->dq + at);
     else
         weigh_panel(vecs, n, f->dim, key_columns, dscore, one, s->dq + at);
-    clear_around(block, panel, s->weight + buffer);
-    clear_around(block, panel, s->dscore + buffer);
+    clear_around(panel, s->weight + buffer);
+    clear_around(panel, s->dscore + buffer);
 }
 
 /* ---- lanes are dims -------------------------------------------------------------------------- */
@@ -377,8 +376,7 @@ RA_INLINE void backward_panel_pairs(int vecs, const backward_head *f, const key_
                                     const panel_block *panel)
 {
     const backward_scratch *s = &f->scratch;
-    int32_t const from = panel->seen.begin - block->begin;
-    int32_t const n = panel->seen.end - panel->seen.begin;
+    int32_t const from = panel->from, n = panel->count;
     int64_t const skip = (int64_t)from * pair_pitch(f->dim);
     int64_t const at = pair_panel_offset(panel->a0, f->dim);
     int64_t const buffer = (int64_t)(panel->a0 / PANEL) * WEIGHT_PANEL;
@@ -398,8 +396,8 @@ RA_INLINE void backward_panel_pairs(int vecs, const backward_head *f, const key_
     weigh_pairs(vecs, n / 2, f->dim,
                 (const pair_mem *)s->key_columns + pair_rows_offset(from, f->dim_pad),
                 s->dscore_pairs, one, s->dq + panel_offset(panel->a0, f->dim_pad));
-    clear_around(block, panel, s->weight + buffer);
-    clear_around(block, panel, s->dscore + buffer);
+    clear_around(panel, s->weight + buffer);
+    clear_around(panel, s->dscore + buffer);
 }
 
 /* Pack the block as pairs and compute it; false: a value does not fit pairs. */
@@ -415,7 +413,7 @@ static bool backward_by_pairs(const backward_head *f, const ra_run *run, key_blo
     pairs_begin();
     for (int32_t a0 = 0; a0 < q_count; a0 += PANEL) {
         panel_block const panel = panel_of_pairs(block, a0, q_count);
-        if (panel.seen.begin >= panel.seen.end)
+        if (panel.count <= 0)
             continue;
         if (pair_pad(panel.rows, PAIR_QUERIES) > LANES)
             backward_panel_pairs(2, f, block, &panel);

@@ -159,8 +159,7 @@ RA_INLINE void forward_panel(int vecs, const forward_head *f, const key_block *b
                              const panel_block *panel)
 {
     const forward_scratch *s = &f->scratch;
-    int32_t const n = panel->seen.end - panel->seen.begin;
-    int32_t const from = panel->seen.begin - block->begin;
+    int32_t const from = panel->from, n = panel->count;
     const float *value = s->value + column_offset(from, 0);
     int64_t const at = panel_offset(panel->a0, f->dim_pad);
     vec alpha[PRODUCT_VECS] = {0};
@@ -179,7 +178,7 @@ static void forward_block(const forward_head *f, const key_block *block, packed_
     int32_t const q_count = f->tile->q_count;
     for (int32_t a0 = 0; a0 < q_count; a0 += PANEL) {
         panel_block const panel = panel_of(block, a0, q_count);
-        if (panel.seen.begin >= panel.seen.end)
+        if (panel.count <= 0)
             continue;
         prefetch_ahead(f, packed);
         if (panel.rows > LANES)
@@ -259,8 +258,7 @@ RA_INLINE void forward_panel_pairs(int vecs, const forward_head *f, const key_bl
                                    const panel_block *panel)
 {
     const forward_scratch *s = &f->scratch;
-    int32_t const from = panel->seen.begin - block->begin;
-    int32_t const n = panel->seen.end - panel->seen.begin;
+    int32_t const from = panel->from, n = panel->count;
     const pair_mem *query = (const pair_mem *)s->query_pairs + pair_panel_offset(panel->a0, f->dim);
     const pair_mem *key = (const pair_mem *)s->key + (int64_t)from * pair_pitch(f->dim);
     const pair_mem *value = (const pair_mem *)s->value + pair_rows_offset(from, f->dim_pad);
@@ -279,7 +277,7 @@ static void forward_block_pairs(const forward_head *f, const key_block *block, p
     pairs_begin();
     for (int32_t a0 = 0; a0 < q_count; a0 += PANEL) {
         panel_block const panel = panel_of_pairs(block, a0, q_count);
-        if (panel.seen.begin >= panel.seen.end)
+        if (panel.count <= 0)
             continue;
         prefetch_ahead(f, packed);
         if (pair_pad(panel.rows, PAIR_QUERIES) > LANES)

@@ -126,8 +126,8 @@ RA_INLINE void load_row_pair(const void *even, const void *odd, int32_t dim, pai
 }
 
 /* Load keys [begin, end) of a run as rows, and rows of zeros up to a multiple of PAIR_KEYS. */
-static bool load_key_rows(head_view view, const ra_run *run, int32_t begin, int32_t end,
-                          int32_t dim, pair_mem *restrict to)
+static inline bool load_key_rows(head_view view, const ra_run *run, int32_t begin, int32_t end,
+                                 int32_t dim, pair_mem *restrict to)
 {
     int32_t const pitch = pair_pitch(dim);
     pair_check check = pair_check_begin();
@@ -176,31 +176,37 @@ RA_INLINE void store_halves(void *to, vec value)
     _mm256_storeu_si256(to, _mm512_cvtepi32_epi16(rounded));
 }
 
-/* Extend a panel's keys to multiples of PAIR_KEYS of the block; the added keys are masked. */
+/* Extend a panel's rows to multiples of PAIR_KEYS of the block; those that are added are masked. */
 static inline panel_block panel_of_pairs(const key_block *block, int32_t a0, int32_t q_count)
 {
     panel_block panel = panel_of(block, a0, q_count);
-    if (panel.seen.begin >= panel.seen.end)
+    if (panel.count <= 0)
         return panel;
-    int32_t const end = panel.seen.end - block->begin;
-    int32_t const before = (panel.seen.begin - block->begin) % PAIR_KEYS;
-    int32_t const after = pair_pad(end, PAIR_KEYS) - end;
-    panel.seen.begin -= before;
-    panel.seen.end += after;
+    int32_t const end = panel.from + panel.count;
+    int32_t const before = panel.from % PAIR_KEYS, after = pair_pad(end, PAIR_KEYS) - end;
+    panel.from -= before;
+    panel.count += before + after;
     panel.masked = panel.masked || before + after > 0;
     return panel;
 }
 
-/* As mask_panel, also for rows that follow the last key of a block. */
+RA_INLINE void fill_rows(int vecs, int32_t begin, int32_t end, float value, float *restrict scores)
+{
+    for (int32_t k = begin; k < end; ++k)
+        for (int v = 0; v < vecs; ++v)
+            vec_store(scores + (int64_t)k * PANEL + v * LANES, vec_splat(value));
+}
+
+/* As mask_panel, where rows were added to a panel's keys; those of `scores` begin at panel->from.
+ */
 RA_INLINE void mask_pairs(int vecs, const panel_block *panel, const key_block *block, float dead,
                           float *restrict scores)
 {
-    mask_panel(vecs, panel, block->band, dead, scores);
-    for (int32_t b = block->end; b < panel->seen.end; ++b) {
-        float *at = scores + (int64_t)(b - panel->seen.begin) * PANEL;
-        for (int v = 0; v < vecs; ++v)
-            vec_store(at + v * LANES, vec_splat(dead));
-    }
+    int32_t const first = panel->seen.begin - block->begin - panel->from;
+    int32_t const last = first + (panel->seen.end - panel->seen.begin);
+    fill_rows(vecs, 0, first, dead, scores);
+    mask_panel(vecs, panel, block->band, dead, scores + (int64_t)first * PANEL);
+    fill_rows(vecs, last, panel->count, dead, scores);
 }
 
 #ifdef RA_AMX

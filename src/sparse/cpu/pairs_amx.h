@@ -34,8 +34,8 @@ RA_INLINE __m512i load_pairs(const void *even, const void *odd, int32_t d, int32
 }
 
 /* Load keys [begin, end) of a run as pairs of rows, which become columns. */
-static bool load_key_pairs(head_view view, const ra_run *run, int32_t begin, int32_t end,
-                           int32_t dim, pair_mem *restrict to)
+static inline bool load_key_pairs(head_view view, const ra_run *run, int32_t begin, int32_t end,
+                                  int32_t dim, pair_mem *restrict to)
 {
     pair_check check = pair_check_begin();
     for (int32_t b = begin; b < end; b += PAIR_KEYS, to += AMX_PAIRS) {

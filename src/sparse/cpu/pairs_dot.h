@@ -49,8 +49,8 @@ static inline int64_t pair_rows_offset(int32_t k, int32_t dim_pad)
 }
 
 /* Load keys [begin, end) of a run as pairs of rows. */
-static bool load_key_pairs(head_view view, const ra_run *run, int32_t begin, int32_t end,
-                           int32_t dim, pair_mem *restrict to)
+static inline bool load_key_pairs(head_view view, const ra_run *run, int32_t begin, int32_t end,
+                                  int32_t dim, pair_mem *restrict to)
 {
     pair_check check = pair_check_begin();
     for (int32_t b = begin; b < end; b += 2, to += padded(dim))

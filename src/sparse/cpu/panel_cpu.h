@@ -23,10 +23,11 @@ typedef struct key_block {
 
 /* A panel of a tile against a key block. */
 typedef struct panel_block {
-    int32_t a0, rows; /* queries [a0, a0 + rows) of the tile, rows <= PANEL */
-    ra_run_keys seen; /* keys that some query sees */
-    ra_run_keys full; /* those that all queries see */
-    bool masked;      /* some pair of panel and `seen` is not live */
+    int32_t a0, rows;    /* queries [a0, a0 + rows) of the tile, rows <= PANEL */
+    ra_run_keys seen;    /* keys that some query sees */
+    ra_run_keys full;    /* those that all queries see */
+    int32_t from, count; /* the rows of the packed block that are computed: `seen` are among them */
+    bool masked;         /* some of these rows and the panel are a pair that is not live */
 } panel_block;
 
 static inline panel_block panel_of(const key_block *block, int32_t a0, int32_t q_count)
@@ -35,6 +36,8 @@ static inline panel_block panel_of(const key_block *block, int32_t a0, int32_t q
     panel_block panel = {.a0 = a0, .rows = rows};
     panel.seen = ra_run_band_seen(block->band, a0, a0 + rows, block->begin, block->end);
     panel.full = ra_run_band_full(block->band, a0, a0 + rows, panel.seen.begin, panel.seen.end);
+    panel.from = panel.seen.begin - block->begin;
+    panel.count = panel.seen.end - panel.seen.begin;
     panel.masked = panel.full.begin > panel.seen.begin || panel.full.end < panel.seen.end;
     return panel;
 }
@@ -97,11 +100,11 @@ RA_INLINE void score_panel(int vecs, int32_t n, int32_t dim, const float *restri
     }
 }
 
-/* Lanes of vector v that see key b. */
+/* Lanes of vector v that see key b. As in run_band.h, nothing overflows for any key of any run. */
 RA_INLINE veci live_lanes(ra_run_band band, int32_t a0, int v, int32_t b)
 {
-    veci const a = vec_iota(a0 + v * LANES);
-    return (a >= b - band.hi) & (a <= b - band.lo);
+    veci const distance = b - vec_iota(a0 + v * LANES);
+    return (distance >= band.lo) & (distance <= band.hi);
 }
 
 /* Write `dead` for pairs of the panel that are not live; rows of `scores` begin at seen.begin. */
