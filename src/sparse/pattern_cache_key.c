@@ -107,6 +107,7 @@ static bool walk(key_sink *sink, const ra_map_request *request)
                                request->heads.begin,
                                request->heads.stride,
                                request->heads.count,
+                               ra_pattern_shares_heads(&p->config),
                                layer_count,
                                p->document_count,
                                request->queries->piece_count,

@@ -198,6 +198,26 @@ Test(pattern_cache, branches_of_heads_that_are_not_asked_for_change_nothing)
     close_both(&f);
 }
 
+/* Head 1 has no row in the branch of segments of one token. But where heads are in several branches
+   chunks are smaller, and maps say that rows may be shared. */
+Test(pattern_cache, branches_that_a_head_has_no_rows_in_are_told_apart)
+{
+    static const int64_t segments[2] = {1, SEQ}, rates[2] = {4, 4};
+    fixture f = open_both(RA_CACHE_EAGER, 8, 1 << 22);
+    ra_pattern_config config = ra_pattern_config_dense();
+    config.rates = rates;
+    for (int i = 0; i < 4; ++i) {
+        asked a;
+        config.branch_count = 2 - i % 2;
+        config.segments = &segments[i % 2];
+        ask(&f, &config, SEQ, &a);
+        a.request.heads = (ra_heads){1, 1, 1};
+        cr_assert_eq(use(&f, &a), i >= 2, "time %d", i);
+        forget(&f, &a);
+    }
+    close_both(&f);
+}
+
 Test(pattern_cache, maps_whose_keys_have_one_hash_are_told_apart)
 {
     fixture f = open_both(RA_CACHE_EAGER, 16, 1 << 22);
@@ -219,11 +239,11 @@ static void expect_shared(ra_pattern_config config, ra_pattern_config other, con
     close_both(&f);
 }
 
-/* In numbers of 8 bytes: ten lengths, four of bands, the kind of blocks and their size, and what
+/* In numbers of 8 bytes: eleven lengths, four of bands, the kind of blocks and their size, and what
    the comments say. */
 Test(pattern_cache, a_key_holds_what_describes_the_pattern_and_its_rows_and_no_more)
 {
-    enum { BLOCKS = 10, FIXED = 10 + 4 + 2 + 6 /* a layer */ + 2 /* where its document begins */ };
+    enum { BLOCKS = 10, FIXED = 11 + 4 + 2 + 6 /* a layer */ + 2 /* where its document begins */ };
     static const int32_t pairs[3][2] = {{1, 1}, {1, 2}, {4, 4}}; /* two runs */
     static const struct {
         ra_blocks_kind kind;
