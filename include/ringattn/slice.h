@@ -70,7 +70,7 @@ typedef struct ra_heads {
 int32_t ra_heads_common(ra_heads a, ra_heads b);
 
 /**
- * Intersection of two ranges: stride lcm(a.stride, b.stride).
+ * Intersection of two ranges: stride ra_lcm_i64(a.stride, b.stride).
  * @return false when it is empty (then *out is {0, 1, 0})
  */
 bool ra_range_intersect(ra_range a, ra_range b, ra_range *out);
@@ -132,7 +132,8 @@ int64_t ra_slice_phases(const ra_slice *slice, ra_range q, ra_range k);
 bool ra_slice_restrict_loose(const ra_slice *slice, ra_range q, ra_range k, int64_t phase,
                              ra_local_slice *out);
 
-/** Greatest common divisor, and least common multiple, which must fit, of strides of at least 1. */
+/** Greatest common divisor, and least common multiple, of strides of at least 1. INT64_MAX stands
+    for multiples beyond it: no range has two rows so far apart. */
 int64_t ra_gcd_i64(int64_t a, int64_t b);
 int64_t ra_lcm_i64(int64_t a, int64_t b);
 

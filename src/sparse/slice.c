@@ -29,9 +29,12 @@ int64_t ra_gcd_i64(int64_t a, int64_t b)
 /* Most strides are equal, or one is 1: then no division is needed. */
 int64_t ra_lcm_i64(int64_t a, int64_t b)
 {
+    int64_t multiple;
     if (a == b || b == 1)
         return a;
-    return a == 1 ? b : a / ra_gcd_i64(a, b) * b;
+    if (a == 1)
+        return b;
+    return __builtin_mul_overflow(a / ra_gcd_i64(a, b), b, &multiple) ? INT64_MAX : multiple;
 }
 
 /* x with a * x == 1 (mod m), for gcd(a, m) == 1. Extended Euclid. */
@@ -85,12 +88,15 @@ bool ra_range_intersect(ra_range a, ra_range b, ra_range *out)
         delta += m;
     int64_t const x =
         m == 1 ? 0 : (int64_t)((wide_int)delta * inverse_mod(a.stride / g % m, m) % m);
-    int64_t const stride = a.stride * m;
-    int64_t begin = a.begin + a.stride * x;
-    begin += ra_div_ceil(ra_max_i64(first - begin, 0), stride) * stride;
+    int64_t stride;
+    if (__builtin_mul_overflow(a.stride, m, &stride))
+        stride = INT64_MAX; /* of one row at most */
+    wide_int begin = a.begin + (wide_int)a.stride * x;
+    if (begin < first)
+        begin += (wide_int)stride * ra_div_ceil(first - (int64_t)begin, stride);
     if (begin > last)
         return false;
-    *out = (ra_range){begin, stride, (last - begin) / stride + 1};
+    *out = (ra_range){(int64_t)begin, stride, (last - (int64_t)begin) / stride + 1};
     return true;
 }
 

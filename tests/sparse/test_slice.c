@@ -68,6 +68,25 @@ Test(range, intersection_of_huge_coprime_strides_does_not_overflow)
     cr_assert_eq(both.count, 1);
 }
 
+enum { FAR_ROWS = 100 };
+static const int64_t far_p = ((int64_t)1 << 33) - 9, far_q = ((int64_t)1 << 32) - 5; /* primes */
+
+Test(range, intersection_where_no_common_multiple_fits_is_one_row)
+{
+    static const int64_t before[] = {0, 1, FAR_ROWS - 1, FAR_ROWS};
+    int64_t const row = 200 * far_p;
+    cr_assert_eq(ra_lcm_i64(far_p, far_q), INT64_MAX);
+    for (int n = 0; n < 16; ++n) {
+        int64_t const x = before[n / 4], y = before[n % 4];
+        ra_range const a = {row - x * far_p, far_p, FAR_ROWS};
+        ra_range const b = {row - y * far_q, far_q, FAR_ROWS};
+        ra_range both;
+        bool const any = ra_range_intersect(a, b, &both);
+        cr_assert_eq(any, x < FAR_ROWS && y < FAR_ROWS, "case %d", n);
+        cr_assert(!any || (both.begin == row && both.count == 1), "case %d", n);
+    }
+}
+
 Test(rowset, a_slice_has_the_rows_of_its_local_numbers)
 {
     for (uint64_t n = 0; n < 500; ++n) {
@@ -327,6 +346,22 @@ Test(slice, phases_of_a_restriction_add_up_to_it)
 }
 
 /* What a band leaves out is no reason to leave out a query or a key. */
+/* Of a causal slice's keys the range has the first alone, which all of its queries see. */
+Test(slice, restriction_where_no_common_multiple_fits_keeps_every_pair)
+{
+    ra_slice const slice = {0, FAR_ROWS, 0, FAR_ROWS, far_p, RA_BAND_NONE_LO, 0};
+    ra_range const q = {0, far_p, FAR_ROWS}, k = {0, far_q, FAR_ROWS};
+    int64_t pairs = 0;
+    for (int64_t phase = 0; phase < ra_slice_phases(&slice, q, k); ++phase) {
+        ra_local_slice local;
+        if (!ra_slice_restrict(&slice, q, k, phase, &local))
+            continue;
+        cr_assert(local.k_begin == 0 && local.k_count == 1);
+        pairs += ra_band_area(local.q_count, local.k_count, local.lo, local.hi);
+    }
+    cr_assert_eq(pairs, FAR_ROWS);
+}
+
 Test(slice, a_loose_restriction_does_not_depend_on_the_band)
 {
     test_rng rng = {5};
