@@ -144,7 +144,8 @@ typedef ra_status ra_slice_visitor(void *context, const ra_slice *slice);
  * [q_begin, q_begin + q_count); queries outside are cut off. Slices of one layer are disjoint as
  * sets of pairs and come in no particular order.
  *
- * Cost: O(slices visited). Allocates nothing.
+ * Cost: O(slices visited), with blocks, documents and segments that hold none of the layer's rows,
+ * and, if there are sinks, kept blocks that the window hides. Allocates nothing.
  * @return RA_OK, or what `visit` returned
  */
 RA_CHECKED ra_status ra_pattern_visit(const ra_pattern *pattern, int32_t layer, int64_t q_begin,
@@ -156,7 +157,8 @@ int64_t ra_pattern_area(const ra_pattern *pattern, ra_range queries);
 
 /**
  * How many times query i of `head` attends to key j, straight from the definition above: a check
- * on the slices that shares no code with them. O(branches + log documents).
+ * on the slices that shares no code with them. O(branches + block rates + log documents + log pairs
+ * listed).
  */
 int32_t ra_pattern_multiplicity(const ra_pattern *pattern, int32_t head, int64_t i, int64_t j);
 

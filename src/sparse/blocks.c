@@ -234,6 +234,21 @@ static bool next_global_local(const ra_pattern *p, int64_t bi, int64_t *cursor, 
     return true;
 }
 
+int64_t ra_block_run_from(const ra_pattern *p, int64_t bi, int64_t block)
+{
+    if (p->config.blocks_kind != RA_BLOCKS_RANDOM && p->config.blocks_kind != RA_BLOCKS_LIST)
+        return 0;
+    int64_t low = p->block_row_runs[bi], high = p->block_row_runs[bi + 1];
+    while (low < high) { /* the first that ends behind the block */
+        int64_t const middle = low + (high - low) / 2;
+        if ((int64_t)p->block_runs[middle].begin + p->block_runs[middle].count <= block)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low - p->block_row_runs[bi];
+}
+
 bool ra_block_run_next(const ra_pattern *p, int64_t bi, int64_t *cursor, ra_block_run *run)
 {
     switch (p->config.blocks_kind) {

@@ -29,10 +29,16 @@ static bool in_dilated_sparse(const ra_pattern *p, int64_t distance)
 
 static bool in_list(const ra_pattern *p, int64_t bi, int64_t bj)
 {
-    for (int64_t i = p->block_row_runs[bi]; i < p->block_row_runs[bi + 1]; ++i)
-        if (bj >= p->block_runs[i].begin && bj < p->block_runs[i].begin + p->block_runs[i].count)
-            return true;
-    return false;
+    int64_t const first = p->block_row_runs[bi];
+    int64_t low = first, high = p->block_row_runs[bi + 1];
+    while (low < high) { /* the first that begins after bj */
+        int64_t const middle = low + (high - low) / 2;
+        if (p->block_runs[middle].begin <= bj)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low > first && bj < p->block_runs[low - 1].begin + p->block_runs[low - 1].count;
 }
 
 static bool keeps_block(const ra_pattern *p, int64_t bi, int64_t bj)

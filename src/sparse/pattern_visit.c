@@ -72,6 +72,19 @@ static ra_status visit_bands(const visit_state *state, interval queries, interva
     return status;
 }
 
+/* Tokens outside of which queries see no key, whatever the blocks. */
+static interval reach_of(const ra_pattern_config *c, interval queries, int64_t document_begin)
+{
+    interval reach = {0, INT64_MAX};
+    if (c->window_left >= 0 && c->sinks == 0)
+        reach.begin = queries.begin - c->window_left;
+    if (c->causal)
+        reach.end = queries.end;
+    else if (c->window_right >= 0)
+        reach.end = ra_max_i64(queries.end + c->window_right, document_begin + c->sinks);
+    return reach;
+}
+
 static ra_status visit_blocks(const visit_state *state, interval queries, interval keys,
                               int64_t document_begin, int64_t origin)
 {
@@ -81,11 +94,12 @@ static ra_status visit_blocks(const visit_state *state, interval queries, interv
         return visit_bands(state, queries, keys, document_begin, origin);
     for (int64_t bi = queries.begin / size; bi * size < queries.end; ++bi) {
         interval const rows = meet(queries, (interval){bi * size, (bi + 1) * size});
-        int64_t cursor = 0;
+        interval const near = meet(keys, reach_of(&p->config, rows, document_begin));
+        int64_t cursor = ra_block_run_from(p, bi, near.begin / size);
         ra_block_run run;
-        while (ra_block_run_next(p, bi, &cursor, &run)) {
+        while (ra_block_run_next(p, bi, &cursor, &run) && run.begin * size < near.end) {
             interval const columns =
-                meet(keys, (interval){run.begin * size, ((int64_t)run.begin + run.count) * size});
+                meet(near, (interval){run.begin * size, ((int64_t)run.begin + run.count) * size});
             if (columns.begin >= columns.end)
                 continue;
             ra_status const status = visit_bands(state, rows, columns, document_begin, origin);

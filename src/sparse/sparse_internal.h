@@ -165,8 +165,10 @@ bool ra_pattern_shares_heads(const ra_pattern_config *config);
 RA_CHECKED ra_status ra_pattern_take(ra_pattern *pattern, size_t bytes, void *pointer_out);
 RA_CHECKED ra_status ra_pattern_make_blocks(ra_pattern *pattern);
 
-/* The next run of a row of blocks; *cursor begins at 0. Runs are disjoint and ascend. */
+/* The next run of a row of blocks; they are disjoint and ascend. *cursor begins at 0, or at
+   ra_block_run_from: behind runs that end before `block`, if the pattern stores its runs. */
 bool ra_block_run_next(const ra_pattern *pattern, int64_t bi, int64_t *cursor, ra_block_run *run);
+int64_t ra_block_run_from(const ra_pattern *pattern, int64_t bi, int64_t block);
 
 /* The map whose chunks are those of all maps of a pass that have a tile, the first of these; NULL:
    chunks differ, or there is no tile. */
