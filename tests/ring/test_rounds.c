@@ -550,12 +550,16 @@ Test(rounds, that_lacked_least_are_taken_in_the_end)
 {
     ra_ring_config const c = {.heads = 8, .kv_heads = 8, .schedule = RA_SCHEDULE_DIRECT};
     ra_groups_found const lacks[] = {{NONE, 4, 8, 70}, {NONE, 4, 16, 60}, {NONE, NONE, 32, 80}};
-    ra_plans_made const made[] = {{90, 1}, {50, 1}, {95, 1}};
-    told_plans const told = CHOOSE(&c, lacks, made);
-    cr_expect_eq(told.tries, 4);
-    cr_expect(told.last.groups == 8 && told.last.rounds == 1, "%d groups in %d rounds",
-              told.last.groups, told.last.rounds);
-    cr_expect(!told.last_may_lack);
+    ra_plans_made const one_lacks_least[] = {{90, 1}, {50, 1}, {95, 1}}; /* of 2, 1 and 4 rounds */
+    ra_plans_made const two_lack_least[] = {{50, 1}, {90, 1}, {95, 1}};
+    for (int rounds = 1; rounds <= 2; ++rounds) {
+        told_plans const told =
+            choose_by(&c, lacks, 3, rounds == 1 ? one_lacks_least : two_lack_least, 3);
+        cr_expect_eq(told.tries, 4);
+        cr_expect(told.last.groups == 8 * rounds && told.last.rounds == rounds,
+                  "%d groups in %d rounds", told.last.groups, told.last.rounds);
+        cr_expect(!told.last_may_lack);
+    }
 }
 
 /* The plan of two rounds may be refused after those of one have failed. */
